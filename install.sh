@@ -71,7 +71,7 @@ main() {
   check_target
   make_scratch
   if [ -n "$BATON_TAG" ]; then tag=$BATON_TAG; else resolve_tag; fi
-  say "$service $tag for $os $arch from $feed"
+  say "fetching $service $tag for $os $arch from $feed"
   fetch_executable
   export BATON_DEFAULT_FEED="$feed"
   # in a process of its own: the folder is removed after the command
@@ -452,7 +452,7 @@ check_feed() {
   case $folder in
     /*)
       ! is_root || ! is_the_services "$folder" ||
-        die 7 "the service must not be able to write to its feed, but $folder belongs to the service's user" "use a folder that the service cannot write to: root runs what is there"
+        die 7 "the service must not be able to write to its feed, but $folder belongs to the service's user" "use a folder that the service cannot write to, because root runs the executables in it"
       ;;
   esac
 }

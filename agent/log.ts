@@ -73,11 +73,11 @@ export function formatEvent(event: LogEvent): string {
     case 'drained':
       return `drained connections: ${event.moved} moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'taken_back':
-      return `the new process returned ${event.takenBack} unused connections, ${event.cut} cut off`
+      return `took back ${event.takenBack} unused connections from the new process, ${event.cut} cut off`
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':
-      return `closed connections: ${event.ended} long-lived (asked to reconnect), ${event.idle} idle (of which ${event.lost} as a request arrived); requests cut off: ${event.cut}`
+      return `closed connections: ${event.ended} long-lived (asked to reconnect), ${event.idle} idle (${event.lost} with a request on its way); requests cut off: ${event.cut}`
     case 'reverting':
       return `reverting ${event.message}`
     case 'recovered':

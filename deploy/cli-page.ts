@@ -152,6 +152,6 @@ function listOf(flags: Flags, command = '', told = new Map<string, string>()): s
     else told.set(line, command)
     return where === undefined ? [line] : []
   })
-  const others = Array.from(again, ([where, names]) => `- ${names.join(', ')}: as for \`${where}\``)
+  const others = Array.from(again, ([where, names]) => `- ${names.join(', ')}: same as for \`${where}\``)
   return `${[...lines, ...others].join('\n')}\n`
 }

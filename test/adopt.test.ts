@@ -147,7 +147,7 @@ test.long(
     const log = join(it.stateDirectory, 'run', 'shop.log')
     match(
       await readFile(log, 'utf8'),
-      /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: serving v1\.1\.0 on 127\.0\.0\.1:\d+ \(managed\)$/m,
+      /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: serving v1\.1\.0 on 127\.0\.0\.1:\d+ \(can update itself\)$/m,
     )
   },
 )

@@ -48,7 +48,7 @@ test('what is valid is kept, what is not is named and left out, what nobody know
     'expected `path`, or `host` and `port`, in `listen[1]`, not both',
     'expected a duration with a unit (500ms to 10m) in `update.hangTimeout`, got "1ms"',
     'expected a whole number from 0 to 65535 in `listen[0].port`, got 70000',
-    'expected text (not empty) without control characters (at most 4096 characters) in `feed`, got ""',
+    'expected non-empty text without control characters (at most 4096 characters) in `feed`, got ""',
     'expected visible ASCII characters without spaces (at most 1024 characters) in `dashboard.password`, got other text (not shown)',
   ])
   equal(

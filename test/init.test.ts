@@ -107,7 +107,7 @@ test('what an author has written is not changed: a difference is shown, and a se
 test('an application that does not start, or is well at no path, is told as a note and keeps nothing from being written', async () => {
   await using broken = await folderWith(`throw new Error('no key')`)
   const said = await broken.init('--yes', '--try')
-  match(said.stderr, /note: it was started once, and it exited with code 1, after it wrote: [^]*no key/)
+  match(said.stderr, /note: in a test start, it exited with code 1, after it wrote: [^]*no key/)
   is((await broken.config())['service'], 'shop')
 
   await using odd = await folderWith(
@@ -134,16 +134,13 @@ test.long(
      require('node:fs').readFileSync(process.env.STATE_DIRECTORY + '/rows')
      require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
     )
-    match(
-      (await initIn(shop.path, '--yes', '--try')).stderr,
-      /note: it was started once to try it: it was listening after/,
-    )
+    match((await initIn(shop.path, '--yes', '--try')).stderr, /note: in a test start, it was listening after/)
     const { before, nodeFlags } = JSON.parse(await readFile(join(shop.path, 'baton.config.json'), 'utf8')) as Project
     equal([before, nodeFlags], [[['migrate.js']], ['--import=./first.mjs']])
     await shop.write('migrate.js', `throw new Error('no such column')`)
     match(
       (await initIn(shop.path, '--yes', '--try')).stderr,
-      /note: it was not started: `.*migrate\.js` failed: exit code 1; output: .*no such column/s,
+      /note: it was not started: `.*migrate\.js` exited with code 1; output: .*no such column/s,
     )
   },
 )
@@ -156,7 +153,7 @@ test.long('--try names an application that listens, and ends a second later, wit
   const { stderr } = await brief.init('--yes', '--try')
   match(
     stderr,
-    /note: it was started once, and it was listening after .*, but then exited with code 1, after it wrote: [^]*no queue/,
+    /note: in a test start, it was listening after .*, but then exited with code 1, after it wrote: [^]*no queue/,
   )
   is((await brief.config())['healthPath'], undefined)
 })
@@ -633,7 +630,7 @@ test.long(
     const { stderr } = await wiki.init('--yes', '--try')
     match(
       stderr,
-      /note: it was started once to try it: it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
+      /note: in a test start, it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
     )
     is((await wiki.config())['healthPath'], '/status')
   },
@@ -670,8 +667,8 @@ test.long(
     is((await shop.config())['healthPath'], '/', stderr)
     match(stderr, 'note: it wrote files to the state directory (settings.json, uploads/): every update keeps them')
     match(stderr, 'note: it opens the database own.db in its own folder')
-    match(stderr, 'note: it wrote hits.log to its own folder, which each release replaces')
-    match(stderr, 'and set this to `{stateDirectory}`')
+    match(stderr, 'note: it wrote files to its own folder (hits.log), which each release replaces')
+    match(stderr, 'and set it to `{stateDirectory}`')
   },
 )
 
@@ -694,7 +691,7 @@ test.long(
     )
     await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, 'note: it listens on 2 ports: {port}, udp 0')
+    match(stderr, 'note: it listens on 2 ports: {port} and a random free udp port')
     match(stderr, 'note: it ran true, which each host needs as well')
     match(stderr, 'note: it started 1 worker thread')
     match(stderr, /note: it reads \S+\.env, but a release never contains \.env files/)

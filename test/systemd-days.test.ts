@@ -87,7 +87,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
   }
   const room =
     'v1.1.0 is waiting for you: only N MiB free in `/opt/beacon`, N MiB needed for the executable, a snapshot of the database and records of updates'
-  equal(saidByFull, [`automatic  ${POLICY}; next TIME`, `attention  ${room}`])
+  equal(saidByFull, [`automatic  ${POLICY}; next check TIME`, `attention  ${room}`])
   equal(await reportsOf(full), ['waits'])
 })
 
@@ -123,12 +123,12 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
     const told = ['waits', ...(goes.length === 0 ? [] : ['updated v1.1.0'])]
     await reads(host, [...nightsOf(host), ...goes, idle, further], [...reportsAfterTwo(host), ...told])
   }
-  const why = 'would change the data irreversibly: 2 rows are missing from notes; nothing has changed'
+  const why = 'would change the data irreversibly: 2 rows of notes would be lost; nothing has changed'
   const lines = [
     `automatic  ${afterTwo(brave)} to v2.0.0: failed at TIME (v2.0.0 ${why})`,
     hadSecond(brave)
       ? idle.replace('minor', 'all')
-      : `automatic  ${POLICY.replace('minor', 'all')}; v1.1.0 will be installed automatically; next TIME`,
+      : `automatic  ${POLICY.replace('minor', 'all')}; v1.1.0 will be installed automatically; next check TIME`,
     `attention  v2.0.0 is waiting for you: it ${why}`,
   ]
   await reads(brave, [...nightsOf(brave), ...lines], [...reportsAfterTwo(brave), 'failed v2.0.0'])
@@ -153,13 +153,13 @@ const afterTwo = (host: RoomHost) => (hadFirst(host) || hadSecond(host) ? 'v1.1.
 /** what ran when v1.2.0 came */
 const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')
 const BROKE = 'v1.2.0 failed during probation: it exited with code 3'
-const idle = `automatic  ${POLICY}; there is no newer release; next TIME`
+const idle = `automatic  ${POLICY}; there is no newer release; next check TIME`
 const went = (from: string, to: string) =>
   `automatic  ${from} to ${to}: updated at TIME; no requests were served for N ms`
 const after = (tag: string) =>
-  `automatic  ${POLICY}; ${tag} will be installed automatically: the last attempt failed; next TIME`
+  `automatic  ${POLICY}; ${tag} will be installed automatically: the last attempt failed; next check TIME`
 const turn = (tag: string) =>
-  `automatic  ${POLICY}; ${tag} will be installed automatically: ${tag} is being rolled out in steps, and it is not this host's turn yet; next TIME`
+  `automatic  ${POLICY}; ${tag} will be installed automatically: ${tag} is being rolled out in steps, and it is not this host's turn yet; next check TIME`
 
 /** What the first two nights have left in the status. */
 function nightsOf(host: RoomHost): string[] {
@@ -233,6 +233,6 @@ async function panelSays(host: RoomHost, lines: readonly string[]): Promise<void
 function withoutFigures(line: string): string {
   return line
     .replaceAll(/20\d\d-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
-    .replaceAll(/, after it wrote: .*?\(managed\)/g, '')
+    .replaceAll(/, after it wrote: .*?\(can update itself\)/g, '')
     .replaceAll(/\b\d+(\.\d+)?(?= m?s\b| MiB)/g, 'N')
 }

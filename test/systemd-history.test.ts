@@ -107,7 +107,7 @@ test.long('from the oldest to the newest in one jump, and back', async () => {
   is(refused.code, 7, refused.stderr)
   const { code, stdout, stderr } = await host.deploy('--release', tagAt(LAST), '--allow-irreversible')
   is(code, 0, stderr)
-  match(stdout, /^tried on a copy of your data .*: cannot be rolled back: v1\.1\.0 does not start/m)
+  match(stdout, /^tried earlier on a copy of your data .*: cannot be rolled back: v1\.1\.0 does not start/m)
   is(await userVersion(), LAST)
   is(await count(), before)
   is(await write(), await count())

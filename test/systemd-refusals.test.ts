@@ -175,7 +175,7 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
   )
   match(
     (await host.cli('upgrade', 'v1.2.0', '-n')).stderr,
-    /v1\.2\.0 failed here at \S+: .*; trying it again because you named it/,
+    /trying v1\.2\.0 again, because you named it; it failed here at \S+: /,
   )
   for (const flags of [[], ['-n']]) {
     const { code, stderr } = await host.cli('upgrade', ...flags)

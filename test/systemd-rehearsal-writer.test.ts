@@ -89,7 +89,7 @@ const CASES: Record<string, Case> = {
     migration: 'database.exec("DELETE FROM notes WHERE id % 2 = 0")',
     code: 7,
     outcome: 'failed',
-    said: /rows are missing from notes/,
+    said: /rows of notes would be lost/,
   },
   'rows dropped, and a person allows it': {
     migration: 'database.exec("DELETE FROM notes WHERE id % 2 = 0")',

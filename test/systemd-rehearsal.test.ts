@@ -70,7 +70,7 @@ test.long('a dry run rehearses beside the running service, says how it went, and
   await migrate(`database.exec("DELETE FROM notes WHERE id = 7")`)
   const no = await host.cli(...dry, 'v1.3.0', '--trial')
   is(no.code, 7, no.stdout)
-  match(no.stderr + no.stdout, /v1\.3\.0 would change the data irreversibly: 1 row is missing from notes/)
+  match(no.stderr + no.stdout, /v1\.3\.0 would change the data irreversibly: 1 row of notes would be lost/)
   const allowed = await host.cli('upgrade', '--dry-run', 'v1.3.0', '--trial', '--allow-irreversible')
   is(allowed.code, 0, allowed.stderr)
   match(allowed.stderr + allowed.stdout, /tried on a copy of your data .*: cannot be rolled back/)
@@ -103,7 +103,7 @@ test('no way back: the update ends with 7 and nothing changed, and is refused at
   is(first.code, 7, first.stderr)
   match(
     first.stderr,
-    /v1\.2\.0 would change the data irreversibly: \d{5} rows are missing from notes; nothing has changed/,
+    /v1\.2\.0 would change the data irreversibly: \d{5} rows of notes would be lost; nothing has changed/,
   )
   equal(await look(), before)
   const foretold = await host.cli('upgrade', 'v1.2.0', '--dry-run')

@@ -166,7 +166,8 @@ const ATTACKS: Record<string, Attack> = {
       const own = [stranger]
       await signedBy(it, { signers: { targets: own, snapshot: own, timestamp: own } })
     },
-    expected: /^signature_missing .*timestamp\.json is not signed by any of the keys that root 1 lists/,
+    expected:
+      /^signature_missing .*timestamp\.json is not signed by any of the keys that root\.json \(version 1\) lists/,
   },
   'arbitrary software: a root of the attacker': {
     act: async (it) => {

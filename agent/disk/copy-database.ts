@@ -44,7 +44,7 @@ export async function copyDatabase(from: string, to: string, { executable, here 
   if (executable !== null && (await copyOutside(executable, from, to))) return
   if (!here) {
     throw new BatonError('swap_failed', `${executable ?? 'the executable'} did not copy the database`, {
-      hint: 'if this executable was installed by hand, stop the service and run `upgrade` on the command line, which copies the database itself',
+      hint: 'if this executable was installed by hand, stop the service and run `upgrade` on the command line: it makes its own copy of the database',
     })
   }
   await copyHere(from, to)

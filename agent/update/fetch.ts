@@ -112,5 +112,5 @@ async function fetchBy(executable: string, fetch: Fetch, told: Told, signal?: Ab
 
 function endOf({ code, signal, stopped, said }: Ran): string {
   const how = stopped ?? signal ?? `exit code ${code}`
-  return `that process failed (${how})${said.trim() === '' ? '' : `, after it wrote: ${said.trim()}`}`
+  return `it ended (${how})${said.trim() === '' ? '' : `, after it wrote: ${said.trim()}`}`
 }

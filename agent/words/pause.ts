@@ -75,7 +75,9 @@ export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): 
   if (expected === null || expected.expectedMs <= maxPauseMs || expected.shownBy === 'first-switch') return null
   const { expectedMs, shownBy } = expected
   const [how, way] =
-    shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', 'run `rollback` first, to measure the wait again; or ']
+    shownBy === 'trial'
+      ? [` (${SHOWN_BY.trial})`, '']
+      : ['', 'run `rollback`, which measures the wait again, and then retry; or ']
   return blameless(
     'refused',
     `clients would have to wait about ${expectedMs} ms${how}, but \`maxPause\` allows ${durationText(maxPauseMs)}`,

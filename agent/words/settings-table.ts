@@ -19,7 +19,7 @@ const path = (description: string, maxLength = 4096): Setting => ({
   minLength: 1,
   maxLength,
   pattern: PLAIN,
-  form: 'text (not empty) without control characters',
+  form: 'non-empty text without control characters',
   description,
 })
 
@@ -89,13 +89,13 @@ export const RULES = {
       items: { type: 'string', enum: DAYS },
       minItems: 1,
       maxItems: 7,
-      description: 'default: every day',
+      description: 'days on which updates may be installed; default: every day',
     },
     hours: {
       type: 'string',
       pattern: '^\\d\\d:\\d\\d-\\d\\d:\\d\\d$',
       form: 'hours such as `02:00-05:00`',
-      description: '`22:00-05:00` spans midnight; default: the whole day',
+      description: 'when updates may be installed; `22:00-05:00` spans midnight; default: the whole day',
     },
     zone: {
       type: 'string',
@@ -164,8 +164,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   },
   busyMax: time(
     'busyMax',
-    'how long a switch waits for work that the application reports (`agent.busy`) before it changes anything; then `busy` ' +
-      'applies. `upgrade --now` skips the wait',
+    'how long a switch waits for work that the application reports (`agent.busy`) before it changes anything; after that, `busy` ' +
+      'decides. `upgrade --now` skips the wait',
   ),
   maxPause: time(
     'maxPause',
@@ -188,7 +188,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   scratch: {
     ...SCRATCH,
     isCheckedLater: true,
-    description: 'a scratch database for trying a release on the snapshot',
+    description: 'a scratch database into which the snapshot is loaded, to try a release on it',
   },
   auto: { ...RULES, isCheckedLater: true },
   onOutcome: {

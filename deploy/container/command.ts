@@ -82,7 +82,7 @@ export const COMMAND = {
       default: 'auto',
     }),
     'with-shared': flag(
-      "with compose, go ahead even if the variable of the image also sets another service's image",
+      "with compose, go ahead even if the variable that sets the image also sets another service's image",
       ADVANCED,
     ),
     ...SCRIPT_FLAGS,

@@ -102,7 +102,11 @@ async function contentOf(file: string, path: string) {
 }
 
 function refused(what: string): BatonError {
-  return new BatonError('refused', `${what}: a command that root can run does not follow another user’s link`, {
-    hint: 'replace the link with a file, or make root the owner of the link with `chown -h root`',
-  })
+  return new BatonError(
+    'refused',
+    `${what}: because this command may be run as root, it writes only where no other user can change the path`,
+    {
+      hint: 'replace the link with a file, or make root the owner of the link with `chown -h root`',
+    },
+  )
 }

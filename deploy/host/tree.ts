@@ -46,8 +46,8 @@ const VERBOSE = {
 } as const satisfies Flags
 
 const PLACE = {
-  system: flag('system-wide (the default for root)', ADVANCED),
-  user: flag('for this user', ADVANCED),
+  system: flag('use the system-wide install (the default for root)', ADVANCED),
+  user: flag("use this user's own install", ADVANCED),
   prefix: option('dir', 'directory of the executable', ADVANCED),
 } as const satisfies Flags
 

@@ -73,7 +73,7 @@ export const WAITING_FLAGS = {
 export const DELTA_FLAGS = {
   'delta-from': option(
     'dir|feed',
-    'where to find earlier releases; hosts on one of them download only what has changed',
+    'where to find earlier releases; hosts that run one of them download only what has changed',
   ),
   deltas: option('number', 'how many earlier releases to make deltas from', { default: '5', advanced: true }),
 } as const satisfies Flags

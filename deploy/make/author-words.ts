@@ -70,7 +70,7 @@ export const OWN_WORDS = {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription: 'skip the test of the release (it is started, then switched between two of its processes)',
+        negativeDescription: 'skip the test of the release (a start, and a switch to a second process of it)',
       },
       force: flag('replace a different release that has the same tag', ADVANCED),
       ...SCRIPT_FLAGS,

@@ -20,7 +20,7 @@ const INTRODUCTION = `# Outcomes and error codes
 
 ## Outcomes
 
-How an operation on one host ends: \`outcome\` in the API and with \`--json\`. [A fleet](../operator/fleet.md#the-report) has more outcomes.
+\`outcome\` (in the API and with \`--json\`) says how an operation on one host ended. Operations on [a fleet](../operator/fleet.md#the-report) have more outcomes.
 
 ${Object.entries(ENDS)
   .map(([outcome, means]) => `- \`${outcome}\`: ${means}`)

@@ -89,7 +89,7 @@ function expectedOf(setting: Setting): string[] {
       return [`${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}`]
     case 'string':
       if (setting.timeMs !== undefined) return [durationBounds(...setting.timeMs)]
-      return setting.form === undefined || setting.form === 'text (not empty) without control characters'
+      return setting.form === undefined || setting.form === 'non-empty text without control characters'
         ? []
         : [setting.form]
     case 'array':

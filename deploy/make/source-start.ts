@@ -6,7 +6,7 @@ import { mkdir, stat, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
-import { afterItWrote, reasonOf, untilWell } from '../../agent/words.ts'
+import { afterItWrote, reasonOf, series, untilWell } from '../../agent/words.ts'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { sizeHere } from '../lib/http.ts'
 import { formatDuration, formatPorts } from '../lib/progress.ts'
@@ -116,7 +116,7 @@ export async function startFromSource(
     otherPorts: seen?.ports.includes(port) === false ? seen.ports : [],
     warnings: servesState ? [SERVES_STATE] : [],
     notes: [
-      `it was started once to try it: it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
+      `in a test start, it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
       ...notes,
       ...health.notes,
@@ -184,12 +184,12 @@ function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes
     why: `${problem}${wrote}`,
     isFault: ![null, 'exited with code 0'].includes(started.ended()),
   }
-  if (!OTHER_ABI.test(said)) return { failed, notes: [`it was started once, and ${problem}${wrote}`] }
+  if (!OTHER_ABI.test(said)) return { failed, notes: [`in a test start, ${problem}${wrote}`] }
   const next = 'run `npx baton rebuild`, then `npx baton init --try` again'
   return {
     failed,
     needsRebuild: true,
-    notes: [`it was started once, and ${problem}: its native addons were built for a different Node; ${next}`],
+    notes: [`in a test start, ${problem}: its native addons were built for a different Node; ${next}`],
   }
 }
 
@@ -205,7 +205,10 @@ export function sentencesOf(noted: Noted, called: string): string[] {
     ...(listens.length < 2
       ? []
       : [
-          `it listens on ${listens.length} ports: ${listens.map((port) => port.replace(/(?<![^ ])0$/, 'any free one')).join(', ')}`,
+          `it listens on ${listens.length} ports: ${series(
+            listens.map((port) => port.replace(/^(udp )?0$/, 'a random free $1port')),
+            'and',
+          )}`,
         ]),
     ...(runs.length === 0 ? [] : [`it ran ${runs.join(', ')}, which each host needs as well`]),
     ...(threads === 0 ? [] : [`it started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
@@ -226,7 +229,7 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(written.length === 0
       ? []
       : [
-          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: let an argument or an environment variable set their path, and set that to \`{stateDirectory}\`, which every update keeps`,
+          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: make their path configurable by an argument or an environment variable, and set it to \`{stateDirectory}\`, which every update keeps`,
         ]),
   ]
 }

@@ -76,7 +76,7 @@ export interface TryOptions {
 
 /** For a hint, if nothing is known of what may keep it from starting. */
 export function startedAs({ called }: Pick<Project, 'called'>): string {
-  return `it is started in an empty directory, with the variables from \`environment\` in ${called} and none from your shell`
+  return `it is started in an empty directory, with only the variables that \`environment\` in ${called} sets, and none from your shell`
 }
 
 /** Throws BatonError verify_failed with the application's output. */

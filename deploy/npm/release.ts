@@ -190,7 +190,7 @@ export function refuseUnbuilt(
   const works = newestOf(kept, (one) => compareTags(`v${one}`, `v${version}`) < 0)
   const next =
     works === null
-      ? 'try an older version, whose addons may build: `--release X.Y.Z`'
+      ? 'if they are installed, an older version may work: `--release X.Y.Z`'
       : `the newest version that works here is ${works}`
   throw new BatonError(
     'refused',

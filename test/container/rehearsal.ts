@@ -75,7 +75,7 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   const before = (await engine.inspect(NAME)).Id
   const refused = await faultOf(deployTo('v1.1.0'))
   is(refused.code, 'irreversible')
-  match(refused.message, /would change the data irreversibly: 1 row is missing from notes; nothing has changed/)
+  match(refused.message, /would change the data irreversibly: 1 row of notes would be lost; nothing has changed/)
   is((await engine.inspect(NAME)).Id, before)
   is(sql('SELECT count(*) AS n FROM notes'), 2)
   await nothingLeft()

@@ -81,11 +81,7 @@ test('update and rollback, clicked through: each is believed only when the new i
     service.feed.requests.slice(before).filter(({ path }) => /beacon-/.test(path)),
     [],
   )
-  assert.equal(await page.locator('#history b').allTextContents(), [
-    'Returned to newer version',
-    'Rolled back',
-    'Updated',
-  ])
+  assert.equal(await page.locator('#history b').allTextContents(), ['Rollback undone', 'Rolled back', 'Updated'])
   assert.equal(watched.abortedPolls, [])
   assertQuiet(watched)
 })

@@ -219,7 +219,7 @@ function kindsOf(listeners: readonly Listener[]): string {
   const counts = new Map<string, number>()
   for (const { movable, isHttp, sockets } of listeners) {
     const plain = isHttp ? 'over TLS or HTTP/2' : 'to a non-HTTP server'
-    const kind = movable ? 'upgraded or with a request in progress' : plain
+    const kind = movable ? 'with an open WebSocket or request' : plain
     if (sockets.size > 0) counts.set(kind, (counts.get(kind) ?? 0) + sockets.size)
   }
   return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ')

@@ -249,8 +249,7 @@ export function compared(
   // a renamed table counts as lost too: the present release looks for its rows under the old name
   const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? 0) < rows)
   const missing = fewer === undefined ? 0 : fewer[1] - (after.rows[fewer[0]] ?? 0)
-  const lost =
-    fewer === undefined ? null : `${missing} ${missing === 1 ? 'row is' : 'rows are'} missing from ${fewer[0]}`
+  const lost = fewer === undefined ? null : `${missing} ${missing === 1 ? 'row' : 'rows'} of ${fewer[0]} would be lost`
   const uncheckable =
     before.orphans !== null && after.orphans === null
       ? 'a foreign key refers to columns that are not a key (PRAGMA foreign_key_check)'

@@ -85,7 +85,7 @@ function parseHeader(delta: Buffer, oldBytes: number, newBytes: number): { segme
     const fits = at >= done && at + bytes <= newBytes && from + fromBytes <= oldBytes && isOld(done, at)
     const isBounded =
       bytes > 0 && at % SEGMENT_BYTES === 0 && bytes <= SEGMENT_BYTES && fromBytes <= SEGMENT_BYTES + 2 * MARGIN_BYTES
-    if (!fits || !isBounded) throw misfit('segments within their bounds')
+    if (!fits || !isBounded) throw misfit('no segment out of bounds')
     segments.push(segment)
     ;[done, body] = [at + bytes, body + packedBytes]
   }

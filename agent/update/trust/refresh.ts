@@ -94,7 +94,7 @@ async function stranger(role: Role, root: Buffer, read: ReadMetadata): Promise<B
       hint: 'install a newer release by hand with its `install.sh`',
     })
   }
-  const message = `${role}.json is not signed by any of the keys that root ${version} lists for it`
+  const message = `${role}.json is not signed by any of the keys that root.json (version ${version}) lists for it`
   return new BatonError('signature_missing', message, {
     hint: 'do not update: someone else may be writing to this feed',
   })

@@ -4,7 +4,7 @@
 
 import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
-import { BatonError, reasonOf } from '../../../agent/words.ts'
+import { BatonError, durationText, reasonOf } from '../../../agent/words.ts'
 import { heedInterrupts } from '../service/interrupts.ts'
 import { HOST_STAGES, type Outside } from '../service/outside.ts'
 import type { Side } from '../service/side.ts'
@@ -217,10 +217,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
     why(): BatonError | null {
       if (asked !== null) return new BatonError('cancelled', `the command was stopped by ${asked}`)
       if (!isLate) return null
-      return new BatonError(
-        'unexpected',
-        `the command did not finish within ${Math.round(deadlineMs / 60_000)} minutes`,
-      )
+      return new BatonError('unexpected', `the command did not finish within ${durationText(deadlineMs)}`)
     },
     off() {
       clearTimeout(timer)

@@ -142,7 +142,7 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
     return problem(
       'switch',
       `${said}, so every update would be refused`,
-      'raise `update.maxPause` in the configuration and restart the service, run `rollback` to measure the wait again, or stop, upgrade and start the service when there is no traffic',
+      'raise `update.maxPause` in the configuration and restart the service; or run `rollback`, which also measures the wait again; or, when there is no traffic, stop the service, upgrade it and start it',
     )
   }
   if (isBorne(last.pauseMs)) return ok('switch', `${said}; ${BORNE}`)

@@ -38,7 +38,7 @@ export async function tellBefore(
   const entry = tag === null ? null : badEntry(await badOf(receipt), tag, null)
   if (entry !== null && isRollback && request.tag === null) await refuseBad(receipt, entry)
   else if (entry !== null)
-    outside.note(`${entry.tag} failed here at ${entry.at}: ${entry.reason}; trying it again because you named it`)
+    outside.note(`trying ${entry.tag} again, because you named it; it failed here at ${entry.at}: ${entry.reason}`)
   if (isRollback) await tellOfUntried(receipt, request, standing, outside)
   const own = await ownFolderOf(receipt, standing.current)
   if (own !== null)

@@ -6,6 +6,7 @@ import { lateBy } from '../../../agent/install.ts'
 import {
   type Allowed,
   BatonError,
+  durationText,
   type ErrorCode,
   formatProgress,
   isResting,
@@ -161,7 +162,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     tellStarting(told ?? operation?.waits?.at(-1)?.says)
     tell(performance.now() - lastAnswer)
     if (performance.now() - lastAnswer > silenceMs) {
-      throw new BatonError('service_down', `the service has not responded for ${Math.round(silenceMs / 1000)} seconds`)
+      throw new BatonError('service_down', `the service has not responded for ${durationText(silenceMs)}`)
     }
     await sleep(POLL_MS)
   }
