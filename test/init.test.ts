@@ -140,7 +140,7 @@ test.long(
     await shop.write('migrate.js', `throw new Error('no such column')`)
     match(
       (await initIn(shop.path, '--yes', '--try')).stderr,
-      /note: it was not started: `.*migrate\.js` exited with code 1; output: .*no such column/s,
+      /note: the application was not started: `.*migrate\.js` exited with code 1; output: .*no such column/s,
     )
   },
 )

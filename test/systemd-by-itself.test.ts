@@ -53,7 +53,7 @@ async function again(auto: object): Promise<void> {
   if (memory.attempt !== null) memory.attempt.at = 0 // however long ago it was
   await put(host, `${STATE}/update/schedule.json`, JSON.stringify(memory))
   await host.ok('chown', '-R', 'beacon:', `${STATE}/update`)
-  await host.ok('systemctl', 'reset-failed', 'beacon') // these starts count towards the unit's limit
+  await host.run(['systemctl', 'reset-failed', 'beacon']) // these starts count towards the unit's limit
   await host.ok('systemctl', 'start', 'beacon')
 }
 

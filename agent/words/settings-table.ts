@@ -89,7 +89,7 @@ export const RULES = {
       items: { type: 'string', enum: DAYS },
       minItems: 1,
       maxItems: 7,
-      description: 'days on which updates may be installed; default: every day',
+      description: 'default: every day',
     },
     hours: {
       type: 'string',

@@ -51,7 +51,7 @@ export const COMMAND = {
     'keep-port': {
       type: 'boolean',
       description:
-        'put the container behind a holder (a small container that keeps its ports open); new connections are refused for about a second while this is set up',
+        'put the container behind a holder, which keeps its ports open; new connections are refused for about a second while this is set up',
       negativeDescription: 'remove the holder; new connections are refused for about a second meanwhile',
     },
     'holder-image': option(

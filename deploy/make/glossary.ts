@@ -119,8 +119,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'yank',
-    means:
-      'to mark a release so that no host installs it (`bad`, by contrast, applies to one host: the release failed there)',
+    means: 'to mark a release so that no host installs it (`bad`: it failed on this host)',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]
