@@ -249,7 +249,7 @@ async function killsHolder(it: Adopted): Promise<void> {
   const from = (await log(it)).length
   const said = async () => (await log(it)).slice(from)
   await eventually('the sockets to be let go', async () => /releasing the sockets/.test(await said()), 30_000)
-  const [, pid] = /holder \(pid (\d+)\)/.exec(await said()) ?? []
+  const [, pid] = /a helper process \(pid (\d+)\)/.exec(await said()) ?? []
   process.kill(Number(pid), 'SIGKILL')
 }
 

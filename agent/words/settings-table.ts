@@ -95,7 +95,7 @@ export const RULES = {
       type: 'string',
       pattern: '^\\d\\d:\\d\\d-\\d\\d:\\d\\d$',
       form: 'hours such as `02:00-05:00`',
-      description: 'when updates may be installed; `22:00-05:00` spans midnight; default: the whole day',
+      description: 'when updates may be installed; `22:00-05:00` spans midnight; default: always',
     },
     zone: {
       type: 'string',
