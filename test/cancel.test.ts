@@ -66,7 +66,7 @@ test('a service that is told to stop in the middle of an update does not hold th
   })
   equal([ended.outcome, ended.error?.code, ended.stage], ['reverted', 'restart_failed', 'restart'])
   equal((await journalOf(home)).bad, [])
-  match(ended.error?.message ?? '', /did not take over: this process was told to stop/)
+  match(ended.error?.message ?? '', /did not take over: the running process was told to stop/)
   is(await sha256Of(home.executable), before)
   busy.destroy()
   await until('it to leave', () => home.pids().length === 0)

@@ -52,6 +52,6 @@ async function makeOwn(place: string): Promise<void> {
   if (uid === 0) return await assertTrusted(place, 'the lock folder', HINT)
   const found = await lstat(place)
   if (found.isDirectory() && found.uid === uid && (found.mode & OTHERS_WRITE) === 0) return
-  const message = `expected the lock folder in a directory that only user id ${uid} can write to, got ${place}`
+  const message = `the lock folder must be in a directory that only user id ${uid} can write to, got ${place}`
   throw new BatonError('refused', message, { hint: HINT })
 }

@@ -41,7 +41,7 @@ export function refuseUnfit(
     refuse('belongs to a Kubernetes pod', 'change the image in the workload that owns the pod')
   if (container.HostConfig.AutoRemove === true) {
     refuse(
-      'was started with --rm: it is removed when it stops, so it could not be put back',
+      'was started with --rm: it would be removed as soon as it stops, and could not be restored',
       'start it without --rm first',
     )
   }

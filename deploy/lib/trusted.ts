@@ -58,7 +58,7 @@ export async function assertTrusted(path: string, what: string, hint: string): P
   if (trust.trusted) return
   throw new BatonError(
     'refused',
-    `expected ${what} in a location that only root can change, got ${path}: ${whoCanChange(trust)} can change ${trust.at}`,
+    `${what} must be in a place that only root can change, but ${whoCanChange(trust)} can change ${trust.at}${trust.at === path ? '' : ` (of ${path})`}`,
     { hint },
   )
 }

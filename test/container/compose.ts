@@ -203,8 +203,8 @@ test.long(
         await refused('taken', 'v1.1.0', true),
         /the image of `taken` has labels that are reserved for containers that compose or this command creates: com\.docker\.compose\./,
       )
-    match(await refused('taken', 'v1.1.0', false), /the image of `taken` carries/)
-    match(await refused('taken', null, false), /the image of `taken` carries/)
+    match(await refused('taken', 'v1.1.0', false), /the image of `taken` has labels that are reserved/)
+    match(await refused('taken', null, false), /the image of `taken` has labels that are reserved/)
     await engine.docker('rm', '-f', 'taken')
 
     // nor where somebody else gave these labels: the volume is the image's nevertheless, also by a link that leads there
@@ -293,7 +293,7 @@ test.long('refuses a variable that another service takes too; with --with-shared
   ok(ended.events.some((event) => event.event === 'warning' && /`worker` .* also uses BEACON_TAG/.test(event.message)))
   ok(
     ended.events.some(
-      (event) => event.event === 'plan' && event.plan.some((line) => line.endsWith('moves worker too')),
+      (event) => event.event === 'plan' && event.plan.some((line) => line.endsWith('also updates worker')),
     ),
   )
   if (!isLong) return

@@ -205,7 +205,7 @@ export async function confirmTo(successor: Successor, options: TrialOptions): Pr
 
 /** The error if this process is asked to stop before the release has proved anything. */
 export function toldToStop(): BatonError {
-  return blameless('interrupted', 'this process was told to stop')
+  return blameless('interrupted', 'the running process was told to stop')
 }
 
 /** The error of a switch to `tag` that failed for `reason`. Call it once `child`, which failed, is gone. */

@@ -58,7 +58,7 @@ export async function* applyDelta(delta: Buffer, old: Readable, sizeBytes: numbe
       chunkSize: Math.max(64, bytes),
       params: { [zlib.constants.ZSTD_d_windowLogMax]: WINDOW_LOG_MAX },
     })
-    if (unpacked.length !== bytes) throw misfit(`a segment of ${bytes} bytes, got ${unpacked.length}`)
+    if (unpacked.length !== bytes) throw misfit(`expected a segment of ${bytes} bytes, got ${unpacked.length}`)
     yield unpacked
     ;[done, body] = [at + bytes, body + packedBytes]
   }
@@ -73,27 +73,29 @@ async function* asItWas(old: Readable, from: number, to: number): AsyncGenerator
 function parseHeader(delta: Buffer, oldBytes: number, newBytes: number): { segments: Segment[]; begin: number } {
   const end = delta.subarray(0, HEADER_MAX_BYTES).indexOf('\n')
   const header = end < 0 ? null : parsedJson(delta.toString('latin1', 0, end))
-  if (!isObject(header) || header['format'] !== 1 || !Array.isArray(header['segments'])) throw misfit('format 1')
+  if (!isObject(header) || header['format'] !== 1 || !Array.isArray(header['segments']))
+    throw misfit('expected format 1')
   const segments: Segment[] = []
   // what lies between the segments is the old file's
   const isOld = (from: number, to: number): boolean => from === to || to <= oldBytes
   let [done, body] = [0, end + 1]
   for (const entry of header['segments'] as unknown[]) {
-    if (!Array.isArray(entry) || entry.length !== 5 || !entry.every(isCount)) throw misfit('five numbers per segment')
+    if (!Array.isArray(entry) || entry.length !== 5 || !entry.every(isCount))
+      throw misfit('expected five numbers per segment')
     const segment = entry as Segment
     const [at, bytes, from, fromBytes, packedBytes] = segment
     const fits = at >= done && at + bytes <= newBytes && from + fromBytes <= oldBytes && isOld(done, at)
     const isBounded =
       bytes > 0 && at % SEGMENT_BYTES === 0 && bytes <= SEGMENT_BYTES && fromBytes <= SEGMENT_BYTES + 2 * MARGIN_BYTES
-    if (!fits || !isBounded) throw misfit('no segment out of bounds')
+    if (!fits || !isBounded) throw misfit('a segment is out of bounds')
     segments.push(segment)
     ;[done, body] = [at + bytes, body + packedBytes]
   }
-  if (!isOld(done, newBytes)) throw misfit('segments that cover the whole file')
-  if (body !== delta.length) throw misfit(`${delta.length} bytes in all, got ${body}`)
+  if (!isOld(done, newBytes)) throw misfit('its segments do not cover the whole file')
+  if (body !== delta.length) throw misfit(`expected ${delta.length} bytes in all, got ${body}`)
   return { segments, begin: end + 1 }
 }
 
-function misfit(expected: string): BatonError {
-  return new BatonError('download_failed', `the delta is not valid: expected ${expected}`)
+function misfit(why: string): BatonError {
+  return new BatonError('download_failed', `the delta is not valid: ${why}`)
 }
