@@ -633,7 +633,7 @@ fetch() {
   elif have wget; then
     get=get_by_wget
   else
-    die 3 "expected curl or wget, found neither"
+    die 3 "curl or wget is needed, but neither was found"
   fi
   address=$1
   hops=0
@@ -696,7 +696,7 @@ sha256() {
   elif have openssl; then
     openssl dgst -sha256 -r "$1" | cut -d ' ' -f 1
   else
-    die 3 "expected sha256sum, shasum or openssl, found none"
+    die 3 "sha256sum, shasum or openssl is needed, but none was found"
   fi
 }
 

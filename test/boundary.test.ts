@@ -135,7 +135,7 @@ answer 2 '"value":null'`)
   test('one that asks for what is not there and reads no answer is given up', async () => {
     await using world = await openOn(`yes '{"ask":"nothing of that name","id":1}'`)
     const told = (await rejects(world.front.side.unlock())) as BatonError
-    match(told.message, 'the helper process of this command exited')
+    match(told.message, 'this command’s helper process exited')
     is(world.said.states, 0)
   })
 

@@ -306,7 +306,7 @@ for (const status of [403, 429] as const) {
     )
     assert.match(
       text,
-      /releases\/latest failed: v1\.1\.0 cannot be used: SHA256SUMS lists release\.json, which is missing/,
+      /releases\/latest, failed too: v1\.1\.0 cannot be used: SHA256SUMS lists release\.json, which is missing/,
     )
     const error = (await assert.rejects(() => it.feed.latest(NONE))) as BatonError
     assert.ok(Math.abs(Number(error.members['retryAfterSeconds']) - 1_500) < 5)
@@ -368,7 +368,7 @@ test('github: names that lead to each other are followed a few times, not for ev
   const { url } = stack.use(await listening(server))
   const feed = stack.use(labFeed(`github:acme/n0@${url}/api/v3`))
   const error = (await assert.rejects(() => feed.latest(NONE))) as BatonError
-  assert.match(error.message, /latest failed: it does not point to a release$/)
+  assert.match(error.message, /latest, failed too: it does not point to a release$/)
   assert.is(error.hint, 'wait until then, or set GITHUB_ENTERPRISE_TOKEN for a larger quota')
   assert.is(asked, 4)
 })
@@ -396,7 +396,7 @@ test("github: Forgejo's and Gitea's releases, public and private: one address fo
 
 test('github: with the quota used up, a tag that may be a prerelease for all we know is not taken', async () => {
   await using it = await lab('github', ['v1.0.0', 'v1.1.0'], { quota: 0, prereleases: ['v1.1.0'] })
-  assert.match(await failure(it.feed, 'v1.1.0'), /^rate_limited .*failed: it points to v1\.0\.0/)
+  assert.match(await failure(it.feed, 'v1.1.0'), /^rate_limited .*failed too: it points to v1\.0\.0/)
   await assert.rejects(
     () => it.feed.latest(({ tag }) => tag === 'v1.0.0'),
     /it points to v1\.0\.0, which failed here before/,

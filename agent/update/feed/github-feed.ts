@@ -213,7 +213,7 @@ function makeByConvention(
     const latestUrl = `${web}/${repository}/releases/latest`
     const giveUp = (why: string): never => {
       const { hint, members } = limited
-      const message = `${limited.message}; falling back to ${latestUrl} failed: ${why}`
+      const message = `${limited.message}, and the fallback, ${latestUrl}, failed too: ${why}`
       const token = authorized ? '' : `, or set ${tokenNames(api)[1]} for a larger quota`
       throw new BatonError('rate_limited', message, { cause: limited, members, hint: `${hint ?? 'wait'}${token}` })
     }

@@ -11,7 +11,7 @@ export const en = {
 
   'gate.title': 'Administrator password',
   'gate.text':
-    'This is `dashboard.password` in the configuration of the service. This tab keeps the password until you close it.',
+    'The password is `dashboard.password` in the service’s configuration. This tab keeps it until you close the tab.',
   'gate.token': 'Password',
   'gate.enter': 'Continue',
   'gate.wrong': 'Wrong password.',

@@ -33,7 +33,7 @@ export const LINE_MAX_BYTES = 4 * 1024 * 1024
 const UNREAD_MAX_BYTES = 2 * LINE_MAX_BYTES
 const DEPTH_MAX = 12
 const TEXT_MAX = 4000
-const ENDED = 'the helper process of this command exited'
+const ENDED = 'this command’s helper process exited'
 
 /**
  * `clean`: removes control characters from everything that arrives; for root's end. `asksMax`: refuses every question after so
@@ -54,7 +54,7 @@ export function makeChannel(
     if (gone !== null || unheard !== null) return
     output.write(`${JSON.stringify(message)}\n`)
     if (output.writableLength > UNREAD_MAX_BYTES)
-      input.destroy(new BatonError('unexpected', 'the helper process of this command is not reading responses'))
+      input.destroy(new BatonError('unexpected', 'this command’s helper process has stopped reading responses'))
   }
   const receive = async (line: string): Promise<void> => {
     const value = objectFrom(line)
@@ -149,7 +149,7 @@ function handlerOf(handlers: Handlers, name: string): (parameter: unknown) => un
   if (handler !== undefined) return handler
   throw new BatonError(
     'unexpected',
-    `unknown request ${JSON.stringify(name.slice(0, 40))} from the helper process of this command`,
+    `unknown request ${JSON.stringify(name.slice(0, 40))} from this command’s helper process`,
   )
 }
 
@@ -158,14 +158,10 @@ function errorFrom(said: unknown): BatonError {
   const { code, message, hint, members } = (typeof said === 'object' ? said : {}) as Record<string, unknown>
   const known = typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
   const scalars = typeof members === 'object' && members !== null ? Object.entries(members).filter(isScalar) : []
-  return new BatonError(
-    known,
-    textFrom(message) ?? 'the helper process of this command failed without an error message',
-    {
-      ...(textFrom(hint) === null ? {} : { hint: textFrom(hint) as string }),
-      members: Object.fromEntries(scalars),
-    },
-  )
+  return new BatonError(known, textFrom(message) ?? 'this command’s helper process failed without an error message', {
+    ...(textFrom(hint) === null ? {} : { hint: textFrom(hint) as string }),
+    members: Object.fromEntries(scalars),
+  })
 }
 
 function textFrom(value: unknown): string | null {

@@ -256,7 +256,8 @@ class ActionModule(ActionBase):
         if ran.returncode == 0:
             return None
         said = [line for line in [*ran.stdout.splitlines(), *ran.stderr.splitlines()] if line.strip()]
-        return f"{what} exited with code {ran.returncode}: {clean(' · '.join(said[-3:])) or 'it printed nothing'}"
+        printed = clean(" · ".join(said[-3:]))
+        return f"{what} exited with code {ran.returncode}{f': {printed}' if printed else ' and printed nothing'}"
 
     def run_there(self, script, words):
         """Runs a shell script on the host, with these words; returns Ansible's answer."""
