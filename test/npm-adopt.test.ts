@@ -52,7 +52,7 @@ test('an existing unit of the same package is taken over with its data after one
     await eventually(`the former one, after ${text}`, async () => (await says()) === 'former 3')
   }
   await refused(7, 'this would stop the unit hello.service')
-  await refused(2, 'expected the data of', '--data', '/srv/none', '--yes')
+  await refused(2, 'where the data of', '--data', '/srv/none', '--yes')
   await host.ok('sh', '-c', 'mkdir /var/lib/greeter && touch /var/lib/greeter/mine')
   await refused(7, '/var/lib/greeter already exists', '--yes')
   await host.ok('rm', '-r', '/var/lib/greeter')
@@ -100,7 +100,7 @@ test('what somebody has started by hand is taken over too, also if it was starte
   const { host, deploy, env, says } = lab
   const asked = await deploy('greeter', '--adopt', '--yes')
   is(asked.code, 2, asked.stdout)
-  match(String(asked.end['hint']), 'it runs in /srv/former')
+  match(String(asked.end['hint']), 'the running processes use /srv/former')
   const isMade = async () => (await host.run(['test', '-d', '/var/lib/baton-npm/greeter/work'])).code === 0
   const again = `p=$(cat /tmp/former); kill $p; while kill -0 $p; do sleep 0.05; done; ${start}`
   const [done] = await Promise.all([

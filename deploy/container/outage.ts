@@ -109,7 +109,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       const times = tally.end()
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
-      const held = door === null || wasAlone ? '' : ' through its holder, which keeps clients waiting'
+      const held = door === null || wasAlone ? '' : ' through its holder (where clients wait)'
       const downMeasured = `${what} every ${FAST_MS} ms, from the container’s own network${held}`
       const downMs = Math.round(times.none)
       const refused = wasAlone && downMs > 0 ? { holdable: await isHoldable(followed, engine) } : null

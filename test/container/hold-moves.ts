@@ -93,7 +93,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
       updated = await deployIn(engine, { container: 'moved', release: 'v1.1.0' })
     }),
   )
-  match(told(updated).join('\n'), /^updated: moved runs v1\.1\.0, [^]* through its holder, which lets clients wait/)
+  match(told(updated).join('\n'), /^updated: moved runs v1\.1\.0, [^]* through its holder \(where clients wait\)/)
   equal(updated.refused, null)
 
   const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })
