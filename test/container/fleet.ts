@@ -65,7 +65,7 @@ test('a mixed fleet moves in waves, and goes back where the gate says no', async
   const gate = ['--gate', 'test $BATON_WAVE = 1', '--on-failure', 'fleet']
   const stopped = await fleet.move('--release', 'latest', '--soak', '0', '--waves', '1,100%', ...gate)
   is(stopped.code, 8, stopped.stderr)
-  match(stopped.stderr, 'the gate refused')
+  match(stopped.stderr, 'the gate did not let the deployment continue')
   equal(await running(), ['v1.0.0', 'v1.0.0'])
   equal(await fleet.running(), ['v1.0.0'])
 })
