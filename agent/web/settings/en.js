@@ -209,7 +209,7 @@ export const en = {
   'tried.irreversible': 'Tried on a copy of the data ({what}): it cannot be rolled back.',
   'tried.unproven': 'Tried on a copy of the data ({what}): could not confirm that it can be rolled back.',
   'tried.untried': 'Not tried on a copy of the data.',
-  'tried.rows': 'rows in the database: {n}; ',
+  'tried.rows': 'rows: {n}; ',
   'handover.ms': 'Switched in {ms}.',
   'handover.pause': 'Requests waited {ms}.',
   'handover.refused': 'New connections were refused for part of that time.',
