@@ -302,7 +302,7 @@ test('what root shows of the service holds nothing that a terminal obeys', async
   )
   await host.ok('sed', '-i', 's#"feed": "/var/lib/beacon/feed", ##', '/etc/beacon/config.json')
   const { stderr, stdout } = await host.cli('upgrade', '-n', 'v1.1.0')
-  match(stderr, 'v1.1.0 failed here at ')
+  match(stderr, 'trying v1.1.0 again, because you named it; it failed here at ')
   // oxlint-disable-next-line no-control-regex -- it is what is looked for
   is(/[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u202E]/.test(stderr + stdout), false, JSON.stringify(stderr))
 })
