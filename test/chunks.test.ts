@@ -25,7 +25,7 @@ test('a start reads little of the program, and no module is in it twice', async 
   const messages = [
     'the request body was already consumed before the request reached the agent', // of what serves
     'the next operation found it unfinished', // of an operation, which both the service and the command line load
-    'system-wide (the default for root)', // of the command line
+    'use the system-wide install (the default for root)', // of the command line
   ]
   for (const message of messages) is(all.split(message).length - 1, 1, message)
 })

@@ -88,7 +88,8 @@ test('what install.sh, the fleet, `help exit-codes` and every page say of exit c
     equal(said, line, path)
   }
   // what a container adds is a list, of the same codes
-  const [, added = ''] = /^The \[exit codes\].*\n\n((?:- \d.*\n)+)/m.exec(read('docs/operator/container.md')) ?? []
+  const [, added = ''] =
+    /^For a container, the \[exit codes\].*\n\n((?:- \d.*\n)+)/m.exec(read('docs/operator/container.md')) ?? []
   const codes = Array.from(added.matchAll(/(?:^- |; )(\d):/gm), ([, code = '']) => code)
   ok(codes.length > 5, added)
   for (const code of codes) ok(code in EXITS, code)

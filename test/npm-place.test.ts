@@ -27,7 +27,7 @@ asRoot(
     await openWorkshop(workshopOf(it.path, 'shop', { isRoot: true, feed }))
     await chown(feed, 1234, 1234)
     const { message } = await rejects(openWorkshop(workshopOf(it.path, 'shop', { isRoot: true, feed })))
-    match(message, `got ${feed}: user id 1234 can change`)
+    match(message, `but user id 1234 can change ${feed}`)
   },
 )
 
