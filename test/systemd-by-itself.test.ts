@@ -52,6 +52,10 @@ async function again(auto: object): Promise<void> {
   memory.told ??= ''
   if (memory.attempt !== null) memory.attempt.at = 0 // however long ago it was
   await put(host, `${STATE}/update/schedule.json`, JSON.stringify(memory))
+  // the releases are the same each time, their migrations are not: no earlier trial counts
+  const journal = await host.run(['cat', `${STATE}/update/journal.json`])
+  const untried = { ...(JSON.parse(journal.stdout || '{}') as object), tried: [] }
+  if (journal.code === 0) await put(host, `${STATE}/update/journal.json`, JSON.stringify(untried))
   await host.ok('chown', '-R', 'beacon:', `${STATE}/update`)
   await host.run(['systemctl', 'reset-failed', 'beacon']) // these starts count towards the unit's limit
   await host.ok('systemctl', 'start', 'beacon')

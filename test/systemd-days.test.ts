@@ -116,7 +116,7 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
   await rule(brave, { ...RULES, mode: 'all' })
   await days.look(at(3, 4))
   await days.look(at(3, 12)) // a host asks again after at most seven and a half hours
-  const further = 'attention  v2.0.0 is waiting for you: the policy allows updates only up to minor'
+  const further = 'attention  v2.0.0 is waiting for you: the policy allows updates only up to minor releases'
   for (const host of days.hosts.filter((one) => one !== brave)) {
     is((await statusOf(host)).instance.version, 'v1.1.0')
     const goes = afterTwo(host) === 'v1.1.0' ? [] : [went('v1.0.0', 'v1.1.0')]
@@ -197,7 +197,7 @@ async function reads(host: RoomHost, lines: readonly string[], reports: readonly
 
 async function saidBy(host: RoomHost): Promise<string[]> {
   const { stdout } = await host.run([SERVICE, 'status'], { env: BY_CLOCK })
-  const lines = stdout.split('\n').filter((line) => /^(automatic|for you) /.test(line))
+  const lines = stdout.split('\n').filter((line) => /^(automatic|attention) /.test(line))
   return lines.map(withoutFigures)
 }
 
@@ -214,11 +214,11 @@ async function panelSays(host: RoomHost, lines: readonly string[]): Promise<void
   const { page } = watched
   await signIn(page, `http://${host.address}:8080`, config.dashboard.password)
   const waits = await page.locator('#aloneWaits li').allTextContents()
-  const asks = lines.filter((line) => line.startsWith('for you') && !line.endsWith(' is available'))
+  const asks = lines.filter((line) => line.startsWith('attention') && !line.endsWith(' is available'))
   const plain = (line: string) => withoutFigures(line).replaceAll('`', '')
   equal(
     waits.map(plain),
-    asks.map((line) => plain(line.replace(/^for you +/, ''))),
+    asks.map((line) => plain(line.replace(/^attention +/, ''))),
     host.name,
   )
   const text = (await page.locator('#aloneText').textContent()) ?? ''
