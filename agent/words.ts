@@ -4,6 +4,7 @@
 export * from './words/bounds.ts'
 export * from './words/configuration.ts'
 export * from './words/duration.ts'
+export * from './words/ended.ts'
 export * from './words/errors.ts'
 export * from './words/feed-choice.ts'
 export * from './words/lent.ts'

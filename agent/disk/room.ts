@@ -7,6 +7,7 @@ import { ROOM_BYTES } from './reserve.ts'
 import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import { updateDirectory } from './places.ts'
 import type { Asset } from '../words/release.ts'
+import { series } from '../words/series.ts'
 
 /** Bytes to be written below a directory, which need not exist yet. */
 export interface Need {
@@ -87,7 +88,10 @@ export async function roomFor(needs: readonly Need[]): Promise<Room[]> {
       const { bavail, bsize, files, ffree } = await statfs(directory)
       const bytes = on.reduce((sum, need) => sum + need.bytes, 0)
       const kept = on.every(({ isLittle }) => isLittle) ? 0 : ROOM_BYTES
-      const what = list(on.map((need) => need.what))
+      const what = series(
+        on.map((need) => need.what),
+        'and',
+      )
       const freeInodes = files === 0 ? Infinity : ffree
       return {
         directory,
@@ -131,10 +135,6 @@ export async function assertRoom(needs: readonly Need[]): Promise<void> {
   const message = `only ${got} free in \`${directory}\`, ${mebibytes(neededBytes)} needed for ${what}`
   const hint = `free up space on that disk; ${mebibytes(ROOM_BYTES)} must stay free for the service`
   throw new BatonError('refused', message, { hint })
-}
-
-function list(words: readonly string[]): string {
-  return words.length < 3 ? words.join(' and ') : `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`
 }
 
 async function sizeOf(database: string): Promise<number | null> {

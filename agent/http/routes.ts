@@ -6,6 +6,7 @@ import { asBatonError, BatonError } from '../words/errors.ts'
 import { type Answer, assertOneHost, etagOf, problemOf, readBody, send, textOf } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
+import { series } from '../words/series.ts'
 import type { Allowed, Operation, PolicyReport, Status, VersionReport } from '../words/state.ts'
 
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
@@ -170,7 +171,13 @@ async function readFields(request: IncomingMessage, known: readonly string[]): P
   }
   const unknown = Object.keys(value).filter((key) => !known.includes(key))
   if (unknown.length > 0) {
-    const expected = known.length === 0 ? 'no fields' : `only ${known.map((key) => `\`${key}\``).join(', ')}`
+    const expected =
+      known.length === 0
+        ? 'no fields'
+        : `only ${series(
+            known.map((key) => `\`${key}\``),
+            'and',
+          )}`
     throw new BatonError('invalid_request', `expected ${expected}, got ${JSON.stringify(unknown[0]?.slice(0, 40))}`)
   }
   return value as Record<string, unknown>

@@ -5,6 +5,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { howEnded } from '../words/ended.ts'
 
 const STOP_MS = 10_000
 const SAID_MAX_CHARS = 4000
@@ -13,7 +14,7 @@ export interface Started extends AsyncDisposable {
   pid: number
   /** the end of its output */
   said(): string
-  /** how it ended: `exited with code 1`, `was killed by SIGKILL`; null while it lives */
+  /** how it ended, see `howEnded`; null while it lives */
   ended(): string | null
   /** SIGTERM, and SIGKILL to what is left after ten seconds */
   end(): Promise<void>
@@ -28,7 +29,7 @@ export function startProgram(
   let said = ''
   let ended: string | null = null
   child.once('error', (error) => (ended = `did not start: ${error.message}`))
-  child.once('exit', (code, signal) => (ended = endOf(code, signal)))
+  child.once('exit', (code, signal) => (ended = howEnded(code, signal)))
   for (const stream of [child.stdout, child.stderr])
     stream?.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX_CHARS)))
   // a signal may end this command without the end of a scope
@@ -37,10 +38,6 @@ export function startProgram(
   let ending: Promise<void> | null = null
   const end = () => (ending ??= endProgram(child, () => ended !== null).finally(() => void process.off('exit', kill)))
   return { pid: child.pid ?? 0, said: () => said.trim(), ended: () => ended, end, [Symbol.asyncDispose]: end }
-}
-
-function endOf(code: number | null, signal: NodeJS.Signals | null): string {
-  return signal === null ? `exited with code ${code}` : `was killed by ${signal}`
 }
 
 async function endProgram(child: ChildProcess, hasEnded: () => boolean): Promise<void> {

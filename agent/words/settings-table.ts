@@ -11,15 +11,18 @@ import type { Setting } from './table.ts'
 
 export const LISTENERS_MAX = 16
 
-/** Without control characters. */
+/** without control characters */
 const PLAIN = '^[^\\u0000-\\u001f\\u007f-\\u009f]*$'
+
+/** of a setting that may be any text */
+export const PLAIN_FORM = 'non-empty text without control characters'
 
 const path = (description: string, maxLength = 4096): Setting => ({
   type: 'string',
   minLength: 1,
   maxLength,
   pattern: PLAIN,
-  form: 'non-empty text without control characters',
+  form: PLAIN_FORM,
   description,
 })
 

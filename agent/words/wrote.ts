@@ -2,10 +2,10 @@
 
 import { KNOWS_NO_SWITCH } from './blame.ts'
 
-/** `said`: one line, see `said.ts`, or KNOWS_NO_SWITCH; null: it wrote nothing. */
+/** `said`: one line, see `said.ts`, or KNOWS_NO_SWITCH; null or empty: it wrote nothing. */
 export function afterItWrote(said: string | null): string {
   if (said === KNOWS_NO_SWITCH) return ` ${said}`
-  return said === null ? '' : `, after it wrote: ${said}`
+  return said === null || said === '' ? '' : `, after it wrote: ${said}`
 }
 
 /** For one line among others: what has happened, and why it is not held against the release. The whole message is in the journal. */

@@ -1,7 +1,7 @@
 // The containers that this route refuses to touch, and what to do instead. Pure.
 // Must hold: a refusal comes before anything has changed.
 
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, series } from '../../agent/words.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { isSame, labelsOf, nameOf } from './inspection.ts'
 import { saidPort, tcpPorts } from './ports.ts'
@@ -86,7 +86,10 @@ export interface Exchange {
 export function refuseMisfit(exchange: Exchange): void {
   const faults = [misledPort(exchange), dataLeftBehind(exchange)].filter((fault) => fault !== null)
   if (faults.length === 0 || isConfigured(exchange)) return
-  const ways = faults.map(({ way }) => way).join(' and ')
+  const ways = series(
+    faults.map(({ way }) => way),
+    'and',
+  )
   throw new BatonError('refused', faults.map(({ message }) => message).join('; '), {
     hint: `recreate the container from that image, by hand or with compose, using ${ways}`,
   })

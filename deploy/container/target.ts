@@ -3,7 +3,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { openFeed } from '../../agent/install.ts'
-import { barrierIn, BatonError, isBarred, isTag, parseTag, reasonOf } from '../../agent/words.ts'
+import { barrierIn, BatonError, isBarred, isTag, parseTag, reasonOf, series } from '../../agent/words.ts'
 import type { Engine, OnProgress, Platform } from './engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
@@ -268,7 +268,7 @@ function refuseArchitecture(
   const offered = platforms.map(({ os, architecture }) => `${os}/${architecture}`).join(', ')
   throw new BatonError(
     'verify_failed',
-    `expected ${reference} to be for linux/${[...wanted].join(' or ')}, got ${offered}`,
+    `expected ${reference} to be for linux/${series([...wanted], 'or')}, got ${offered}`,
   )
 }
 

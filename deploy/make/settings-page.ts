@@ -1,6 +1,6 @@
 // Draws the table of settings: as a JSON Schema for editors, and as a page for people. Pure.
 
-import { DURATION_PATTERN, durationBounds, LISTENER, type Setting, SETTINGS } from '../../agent/words.ts'
+import { DURATION_PATTERN, durationBounds, LISTENER, PLAIN_FORM, type Setting, SETTINGS } from '../../agent/words.ts'
 
 const INTRODUCTION = `# Settings of an installed service
 
@@ -89,9 +89,7 @@ function expectedOf(setting: Setting): string[] {
       return [`${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}`]
     case 'string':
       if (setting.timeMs !== undefined) return [durationBounds(...setting.timeMs)]
-      return setting.form === undefined || setting.form === 'non-empty text without control characters'
-        ? []
-        : [setting.form]
+      return setting.form === undefined || setting.form === PLAIN_FORM ? [] : [setting.form]
     case 'array':
       if (setting.items.enum !== undefined) return [`list of ${listed(setting.items.enum)}`]
       return [

@@ -6,7 +6,7 @@ import { mkdir, stat, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
-import { afterItWrote, reasonOf, series, untilWell } from '../../agent/words.ts'
+import { afterItWrote, howEnded, reasonOf, series, untilWell } from '../../agent/words.ts'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { sizeHere } from '../lib/http.ts'
 import { formatDuration, formatPorts } from '../lib/progress.ts'
@@ -178,19 +178,14 @@ async function runBefore(
 
 /** What a start that failed is told as. */
 function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
-  const said = started.said()
-  const wrote = afterItWrote(said || null)
+  const [note, wrote] = [`in a test start, ${problem}`, afterItWrote(started.said())]
   const failed = {
     why: `${problem}${wrote}`,
-    isFault: ![null, 'exited with code 0'].includes(started.ended()),
+    isFault: ![null, howEnded(0, null)].includes(started.ended()),
   }
-  if (!OTHER_ABI.test(said)) return { failed, notes: [`in a test start, ${problem}${wrote}`] }
+  if (!OTHER_ABI.test(wrote)) return { failed, notes: [`${note}${wrote}`] }
   const next = 'run `npx baton rebuild`, then `npx baton init --try` again'
-  return {
-    failed,
-    needsRebuild: true,
-    notes: [`in a test start, ${problem}: its native addons were built for a different Node; ${next}`],
-  }
+  return { failed, needsRebuild: true, notes: [`${note}: its native addons were built for a different Node; ${next}`] }
 }
 
 function failedIfMute(answers: readonly number[], ports: readonly number[]): Pick<SourceStart, 'failed'> {

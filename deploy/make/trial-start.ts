@@ -19,7 +19,7 @@ import {
   unpackedHome,
   writeReceipt,
 } from '../../agent/install.ts'
-import { afterItWrote, BatonError, durationText, reasonOf, type UpdateTimes } from '../../agent/words.ts'
+import { afterItWrote, BatonError, durationText, reasonOf, series, type UpdateTimes } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp, statusHere } from '../lib/http.ts'
 import { ownName } from '../lib/own-name.ts'
@@ -172,7 +172,7 @@ function refuseEnd({ ended, said }: Started, before: string, doubt: string): voi
   if (how === null) return
   throw new BatonError(
     'verify_failed',
-    `starting the built release: ${before}, but then ${how}${afterItWrote(said() || null)}`,
+    `starting the built release: ${before}, but then ${how}${afterItWrote(said())}`,
     { hint: doubt },
   )
 }
@@ -257,7 +257,7 @@ async function firstGoodAnswer(
   const other = isElsewhere ? `, but it listens on ${formatPorts(ports)}` : ''
   throw new BatonError(
     'verify_failed',
-    `starting the built release: ${answer}${other}${afterItWrote(started.said() || null)}`,
+    `starting the built release: ${answer}${other}${afterItWrote(started.said())}`,
     {
       hint: isElsewhere ? TO_PORT : doubt,
     },
@@ -375,7 +375,7 @@ export function formatSeen(seen: Looked | null, own: number, { listens }: Pick<N
   const free = others.length - named.length
   const random = free === 0 ? [] : [free === 1 ? 'a random port' : `${free} random ports`]
   const told = [...(named.length === 0 ? [] : [formatPorts(named)]), ...random]
-  const ports = others.length === 0 ? '' : `; it also listens on ${told.join(' and ')}`
+  const ports = others.length === 0 ? '' : `; it also listens on ${series(told, 'and')}`
   return children.length === 0 ? ports : `${ports}; it started ${children.join(', ')}`
 }
 

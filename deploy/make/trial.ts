@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Protocol } from '../../agent/first.ts'
 import { signalAll, type Started, startedWith, startProgram, TRIAL } from '../../agent/install.ts'
-import { BatonError, reasonOf, untilWell } from '../../agent/words.ts'
+import { BatonError, howEnded, reasonOf, untilWell } from '../../agent/words.ts'
 import { statusHere } from '../lib/http.ts'
 import { cleanEnvironment } from '../lib/passed.ts'
 
@@ -48,7 +48,7 @@ export async function runToEnd(
   const deadline = performance.now() + mostMs
   while (started.ended() === null && performance.now() < deadline) await sleep(20)
   const ended = started.ended()
-  if (ended === 'exited with code 0') return
+  if (ended === howEnded(0, null)) return
   const how = ended === null ? `did not finish within ${mostMs / 1000} s` : ended
   throw new BatonError('verify_failed', `\`${command.join(' ')}\` ${how}; output: ${started.said() || 'none'}`)
 }

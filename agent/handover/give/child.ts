@@ -4,6 +4,7 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless, KILLED_FOR_MEMORY, KNOWS_NO_SWITCH } from '../../words/blame.ts'
+import { howEnded } from '../../words/ended.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { descendantsOf, isAlive, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
@@ -222,7 +223,7 @@ function follow<Said extends Message, Heard extends Message>(
     child.once('exit', (code, signal) => {
       const isForMemory = failure === null && signal === 'SIGKILL' && !isKilled && memoryKills() > killsBefore
       if (isForMemory) resolve(KILLED_FOR_MEMORY)
-      else resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was killed by ${signal}`))
+      else resolve(failure ?? `it ${howEnded(code, signal)}`)
     })
   })
   // The timer keeps this process alive: Node never reports the channel as closed if the last socket that was given was not

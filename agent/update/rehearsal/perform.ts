@@ -24,6 +24,7 @@ import { ROOM_BYTES } from '../../disk/reserve.ts'
 import { askHere } from '../../sockets/local-request.ts'
 import { memoryKills } from '../../sockets/memory.ts'
 import { KILLED_FOR_MEMORY } from '../../words/blame.ts'
+import { howEnded } from '../../words/ended.ts'
 import { untilWell } from '../../words/until-well.ts'
 import { TRIAL } from '../../words/wire.ts'
 import { ownDatabase, ownExecutable, ownRelease } from '../../own.ts'
@@ -325,7 +326,8 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<P
   }
   const last = await untilWell(look, mostMs, POLL_MS)
   const ended = end as string | null
-  if (ended === 'was killed by SIGKILL' && memoryKills() > killsBefore) return { ms: null, failure: KILLED_FOR_MEMORY }
+  if (ended === howEnded(null, 'SIGKILL') && memoryKills() > killsBefore)
+    return { ms: null, failure: KILLED_FOR_MEMORY }
   if (ended !== null) return { ms: null, failure: `it ${ended}` }
   if (last === null) return { ms: Math.round(performance.now() - began), failure: null }
   return { ms: null, failure: `it was not healthy after ${Math.round(mostMs / 1000)} s: ${last}`, lateMs: mostMs }

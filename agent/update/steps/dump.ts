@@ -18,6 +18,7 @@ import { runBounded } from '../../sockets/bounded.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
 import { blameless } from '../../words/blame.ts'
 import { durationText } from '../../words/duration.ts'
+import { howEnded } from '../../words/ended.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Order } from '../../words/order.ts'
 import { lineOf } from '../../words/said.ts'
@@ -202,11 +203,7 @@ export async function runOnData(
   })
   if (ran.code === 0 && ran.stopped === null) return
   const how =
-    ran.stopped === 'late'
-      ? `did not finish within ${durationText(timeoutMs)}`
-      : ran.code === null
-        ? `was killed by ${ran.signal ?? 'a signal'}`
-        : `exited with code ${ran.code}`
+    ran.stopped === 'late' ? `did not finish within ${durationText(timeoutMs)}` : howEnded(ran.code, ran.signal)
   const said = lineOf(ran.said.split('\n'))
   throw refusedCopy(`${what}: \`${named}\` ${how}${said === null ? '' : `, saying ${JSON.stringify(said)}`}`)
 }
