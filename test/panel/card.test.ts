@@ -677,6 +677,16 @@ test('automatic updates are a switch where the operator allows them: off is a ru
   assert.is(await another.page.isVisible('#auto'), false, 'the operator does not allow them')
 })
 
+test('automatic updates that the feed keeps from installing anything are told as such', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  await STATES.find(({ name }) => name === 'automatic-not-signed')?.reach(watched.page, stub)
+  assert.match(
+    (await watched.page.textContent('#aloneText')) ?? '',
+    /^Nothing is installed automatically: the feed is not signed, and update\.auto\.allow does not list unsigned\. Next check: /,
+  )
+})
+
 test('a version that is skipped is not offered, and is again once somebody wants it; other rules stay', async () => {
   await using stub = await served()
   stub.world.policy = { mode: 'minor' }

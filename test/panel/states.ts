@@ -87,7 +87,7 @@ export const schedule = (some: Partial<ScheduleReport> = {}): ScheduleReport => 
     hours: [{ days: ['mon', 'tue', 'wed', 'thu', 'fri'], from: '02:00', to: '05:00', zone: 'Europe/Berlin' }],
     minAgeMs: 259_200_000,
     skip: ['v1.1.7'],
-    allow: [],
+    allow: ['unsigned'],
   },
   next: '2026-11-24T01:17:00Z',
   now: goes(),
@@ -280,6 +280,13 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const now: Wait = { code: 'off', says: 'automatic updates are off' }
       await enter(page, stub, { schedule: schedule({ mode: 'off', most: 'all', policy: NO_RULES, next: null, now }) })
+    },
+  },
+  {
+    name: 'automatic-not-signed',
+    async reach(page, stub) {
+      const now: Wait = { code: 'current', says: 'there is no newer release' }
+      await enter(page, stub, { schedule: schedule({ policy: NO_RULES, now }) })
     },
   },
   {

@@ -96,6 +96,8 @@ export const en = {
   'alone.kept': "This host's configuration pauses automatic updates until {time}.",
   'alone.next': 'Next check: {time}.',
   'alone.on': 'Installed automatically: {what}.',
+  'alone.stalled':
+    'Nothing is installed automatically: the feed is not signed, and `update.auto.allow` does not list `unsigned`.',
   'alone.off': 'Off. This host does not check for new releases automatically.',
   'alone.notify': 'Off. New releases are shown here.',
   'alone.closed': 'To allow automatic updates, set `update.auto` in the configuration of this host.',

@@ -66,15 +66,17 @@ function renderCard(status) {
 }
 
 /** What the service does by itself, when next, and what waits for a person. */
-function renderSchedule({ schedule }) {
+function renderSchedule({ schedule, trust }) {
   show(ui.alone, schedule !== undefined)
   if (schedule === undefined) return
   const { mode, most, waits, pausedUntil } = schedule
   const isOn = isAutomatic(mode)
   show(ui.auto, isAutomatic(most))
   ui.auto.checked = isOn
+  const isStalled = trust?.signed === false && !schedule.policy.allow?.includes('unsigned')
+  const on = isStalled ? t('alone.stalled') : rulesText(schedule)
   const closed = isAutomatic(most) ? '' : t('alone.closed')
-  putCode(ui.aloneText, sentences(isOn ? rulesText(schedule) : t(`alone.${mode}`), closed, nextText(schedule)))
+  putCode(ui.aloneText, sentences(isOn ? on : t(`alone.${mode}`), closed, nextText(schedule)))
   // the offer above says what is available
   renderWaits(waits.filter(({ code }) => code !== 'available'))
   show(ui.pause, isOn)

@@ -91,6 +91,7 @@ export const zh = {
   'alone.kept': '此主机的配置将自动更新暂停到 {time}。',
   'alone.next': '下次检查：{time}。',
   'alone.on': '自动安装：{what}。',
+  'alone.stalled': '不会自动安装任何版本：发布源没有签名，而 `update.auto.allow` 中没有 `unsigned`。',
   'alone.off': '已关闭，此主机不会自行查找新版本。',
   'alone.notify': '已关闭，新版本显示在这里。',
   'alone.closed': '由此主机配置中的 `update.auto` 决定。',
