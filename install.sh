@@ -44,11 +44,17 @@ main() {
   read_arguments "$@"
   case $command in
     help)
-      case " $* " in
-        *' exit-codes '*) exit_codes ;;
-        *' --all '*) usage all ;;
-        *) usage first ;;
-      esac
+      # the installed executable knows the flags of its commands
+      [ "$topic" = install ] || [ -z "$topic" ] || ! find_installed || exec "$installed" "$topic" --help ${full:+--all}
+      usage "${full:-${topic:-first}}"
+      exit 0
+      ;;
+    exit-codes)
+      exit_codes
+      exit 0
+      ;;
+    version)
+      printf '%s\n' "$service ${BATON_TAG:-(this install.sh belongs to no release)}"
       exit 0
       ;;
     install) ;;
@@ -97,7 +103,8 @@ install.sh COMMAND [flags]                    run a command of the installed ser
   --json                 print one JSON object per line on stdout
 TEXT
   case $1 in
-    all)
+    first) printf '\n%s\n' "\`--help --all\` shows more flags; \`help exit-codes\` explains the exit codes" ;;
+    *)
       cat <<'TEXT'
   --release TAG|latest   the same as TAG, for scripts
   --clone DIR            build from this clone, whose dist/ becomes the feed; not in the script of a release
@@ -112,7 +119,6 @@ TEXT
 once the service is installed, `SERVICE COMMAND --help` shows the flags of a command
 TEXT
       ;;
-    *) printf '\n%s\n' "\`--help --all\` shows more flags; \`help exit-codes\` explains the exit codes" ;;
   esac
 }
 
@@ -171,6 +177,12 @@ read_arguments() {
   clone=
   named_feed=
   stranger=
+  help=
+  topic=
+  full=
+  case $#${1-} in
+    1-v | 1--version) command=version ;;
+  esac
   while [ $# -gt 0 ]; do
     case $1 in
       --release=*) flagged=${1#*=} ;;
@@ -192,9 +204,11 @@ read_arguments() {
       --user) scope=user ;;
       --system) scope=system ;;
       -q | --quiet | --json) quiet=1 ;;
-      -h | --help) command=help ;;
+      -h | --help) help=1 ;;
+      --all) full=all ;;
       -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --accept-unit | --allow-irreversible | \
-        --restore-state | --trial | --unpause | --now | --purge | -f | --follow | --all) ;;
+        --restore-state | --trial | --unpause | --now | --purge | -f | --follow) ;;
+      --version) [ "$command" = version ] || stranger=${stranger:-$1} ;;
       # the executable reads the other flags, and refuses those that it does not know
       -*) stranger=${stranger:-${1%%=*}} ;;
       *)
@@ -204,18 +218,23 @@ read_arguments() {
           command=$1
         elif [ "$command" = install ]; then
           worded=${worded:-$1}
+        elif [ "$command" = help ]; then
+          topic=${topic:-$1}
         fi
         ;;
     esac
     shift
   done
+  if [ -n "$help" ] && [ "$command" != help ]; then topic=$command command=help; fi
+  [ "$command$topic" != helpexit-codes ] || command=exit-codes
   case $command in
     '') command=install implied=1 ;;
+    exit-codes | version) ;;
     install | doctor | upgrade | rollback | cancel | status | check | releases | logs | start | stop | restart | state | uninstall | help) ;;
     *)
       # this may be the value of a flag that is not known here
       [ -z "$stranger" ] || no_flag
-      die 2 "unknown command $command" "choose from install, upgrade, rollback, cancel, status, check, releases, logs, start, stop, restart, state, doctor and uninstall"
+      refuse_word command "$command" "install, upgrade, rollback, cancel, status, check, releases, logs, start, stop, restart, state, doctor and uninstall"
       ;;
   esac
   # the executable of this script's own release knows no other ones either: say so before it is fetched
@@ -233,7 +252,33 @@ no_clone() {
 }
 
 no_flag() {
-  die 2 "unknown flag $stranger" "choose from --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit, or see \`install.sh --help\`"
+  refuse_word flag "$stranger" "--release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit" ", or see \`install.sh --help\`"
+}
+
+# A word that is none of LIST: names the one that was meant, if that is plain, else all of them.
+refuse_word() {
+  meant=$(nearest "$2" "$3, --help, --version, --json, --dry-run, --yes, --quiet, --verbose")
+  [ -z "$meant" ] || die 2 "unknown $1 \`$2\`" "did you mean \`$meant\`?"
+  die 2 "unknown $1 \`$2\`" "choose from $3${4-}"
+}
+
+# Prints the word of a list with at most two letters missing, too many, wrong or exchanged with their neighbour. A host without awk
+# gets the list.
+nearest() {
+  printf '%s\n' "$2" | sed 's/,* and /,/; s/, */\n/g' | WORD=$1 awk '
+    function least(a, b) { return a < b ? a : b }
+    {
+      word = ENVIRON["WORD"]
+      m = length(word); n = length($0)
+      for (i = 0; i <= m; i++) for (j = 0; j <= n; j++) {
+        if (!i || !j) { d[i, j] = i + j; continue }
+        a = substr(word, i, 1); b = substr($0, j, 1)
+        d[i, j] = least(least(d[i - 1, j], d[i, j - 1]) + 1, d[i - 1, j - 1] + (a != b))
+        if (i > 1 && j > 1 && a == substr($0, j - 1, 1) && b == substr(word, i - 1, 1)) d[i, j] = least(d[i, j], d[i - 2, j - 2] + 1)
+      }
+      if (d[m, n] < (found == "" ? 3 : best) && d[m, n] < n / 2) { best = d[m, n]; found = $0 }
+    }
+    END { print found }' 2>/dev/null
 }
 
 # Finds the receipt that counts: root's own for the whole host; for a user the one beside the user's executable, else, without

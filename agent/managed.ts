@@ -64,18 +64,18 @@ export async function decideManagement(
     receipt = await receiptFor(service, executable)
   } catch (cause) {
     // A damaged receipt must not keep the service from serving.
-    return refuse('foreign_receipt', reasonOf(cause))
+    return refuse('other_executable', reasonOf(cause))
   }
   if (receipt === null) {
     return insideContainer()
       ? refuse('container')
-      : refuse('no_receipt', `${executable} was installed by hand, not by \`install.sh\``)
+      : refuse('by_hand', `${executable} was installed by hand, not by \`install.sh\``)
   }
   if (receipt.service !== service) {
-    return refuse('foreign_receipt', `${executable} is installed as the service ${receipt.service}, not as ${service}`)
+    return refuse('other_executable', `${executable} is installed as the service ${receipt.service}, not as ${service}`)
   }
   if (!(await isNamedBy(receipt, executable))) {
-    return refuse('foreign_receipt', `the installed executable is ${receipt.executable}, but this is ${executable}`)
+    return refuse('other_executable', `the installed executable is ${receipt.executable}, but this is ${executable}`)
   }
   // Without these parts a revert would leave no process to serve. Each handover needs all of them.
   if (missing.length > 0)

@@ -39,7 +39,7 @@ const LIGHT: readonly string[] = ['init']
 
 const TREE: Commands = {
   name: 'baton',
-  description: 'turns a Node application into a service that updates itself while it serves',
+  description: 'builds and ships Node services that update themselves while they serve',
   commands: [
     ...Object.values(OWN_WORDS),
     ...Object.entries({ ...SCRIPT_WORDS, ...HOST_WORDS }).map(([name, description]) => ({

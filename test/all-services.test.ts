@@ -101,7 +101,7 @@ test('one table of all: what each says of itself, and of one that says nothing, 
     ['down', 'v1.0.0', 'unwell (503)'],
   )
   match(rows.get('wiki')?.problem ?? '', /^why$/)
-  match(rows.get('mail')?.problem ?? '', 'its receipt is for "shop"')
+  match(rows.get('mail')?.problem ?? '', 'it belongs to "shop"')
   match(rows.get('broken')?.problem ?? '', /receipt\.json cannot be used/)
   match(rows.get('gone')?.problem ?? '', /ENOENT/)
   equal([exitCode, eventsIn(stdout)[0]?.['exit']], [9, 9], 'that of the first which is not as it should be')

@@ -76,7 +76,7 @@ test('a lock that a release holds itself is held against it, and in a cage every
   const full = { how: 'it exited (SIGABRT)', said: 'FATAL ERROR: Reached heap limit - JavaScript heap out of memory' }
   equal(
     [hindranceOf(full), hindranceOf({ ...full, isCaged: true })],
-    [null, 'the sandbox has less memory than the service would have'],
+    [null, 'the trial has less memory than the service would have'],
   )
   is(hindranceOf({ how: 'exit code 1', said: 'ENOSPC', isOwnLock: true }), SPACE)
 })

@@ -104,7 +104,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
   match(same.stderr + same.stdout, /v1\.0\.0 is in place, but shop was down: starting it/)
   is((await statusOf(it)).word, 'active', 'nothing to do ends well only if the service answers')
 
-  match((await it.word('upgrade', '--user', '-y')).stdout, /^shop v1\.1\.0 is in place, replacing v1\.0\.0/m)
+  match((await it.word('upgrade', '--user', '-y')).stdout, /^shop v1\.1\.0 is running and healthy, replacing v1\.0\.0/m)
   is((await statusOf(it)).crashes, null, 'a start by a person begins anew')
 
   is((await it.word('stop', '--user', '-q')).exitCode, 0)
@@ -239,7 +239,7 @@ hosted.long(
     match(moved.stderr, /v1\.0\.0 was already down before this operation, so v1\.1\.0 is not recorded as failed/)
     await host.ok('shop', 'stop') // which systemd may be about to start again
     await host.ok('rm', '/var/lib/shop/dies')
-    match(await host.ok('shop', 'upgrade', '-y'), /^shop v1\.1\.0 is in place, replacing v1\.0\.0/m)
+    match(await host.ok('shop', 'upgrade', '-y'), /^shop v1\.1\.0 is running and healthy, replacing v1\.0\.0/m)
     is((await state()).crashes, null)
   },
 )

@@ -34,7 +34,7 @@ for (const mode of ['delete', 'wal']) {
       await using home = await started(mode)
       await hold(home)
       const report = (await home.api('POST', '/admin/update/check')).body as VersionReport
-      equal(report.state, { database: 'beacon.db', schema: 7 })
+      equal(report.database, { name: 'beacon.db', schema: 7 })
       is((await home.api('GET', '/admin/update/status')).status, 200)
       is(writeBeside(home), BUSY, 'after the check')
       is((await home.api('POST', '/admin/update', { tag: 'v1.2.0' })).status, 202)
@@ -88,7 +88,7 @@ test('an executable that was put there by hand and cannot copy the database: no 
   await rename(stranger, home.executable)
   await hold(home)
   const report = (await home.api('POST', '/admin/update/check')).body as VersionReport
-  equal(report.state, { database: 'beacon.db', schema: null })
+  equal(report.database, { name: 'beacon.db', schema: null })
   is((await home.api('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
   const failed = await home.settled()
   equal([failed.outcome, failed.error?.code, failed.stage], ['failed', 'swap_failed', 'swap'])

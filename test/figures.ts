@@ -47,6 +47,7 @@ say(
   'docs',
   `${count(wordsOf(guides))} words (at most ${count(WORDS_MAX)}), ${count(wordsOf(reference))} of them reference; beside them README and CONTRIBUTING ${count(wordsOf(doors))}, decisions ${count(wordsOf(docs) - wordsOf(guides))}`,
 )
+if (wordsOf(guides) > WORDS_MAX) throw new Error(`the guides have more than ${count(WORDS_MAX)} words`)
 const flags = PROGRAMS.flatMap(({ commands }) => commands).map(
   ({ args }) => Object.values(shownOf(args, false)).filter(({ type }) => type !== 'positional').length,
 )

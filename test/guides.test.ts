@@ -36,7 +36,7 @@ test('managed install, with an update and a rollback', async () => {
       ),
     { page: 'update.md', before: 'Change the unit' },
   )
-  match(output, 'beacon v1.1.0 is in place, replacing v1.0.0')
+  match(output, 'beacon v1.1.0 is running and healthy, replacing v1.0.0')
   match(output, '/var/lib/beacon/beacon.db')
 })
 
@@ -52,7 +52,7 @@ test.long('managed install, by somebody else than root', async () => {
   )
   await put(host, '/srv/own.sh', `URL=${url}\n${own}`)
   const said = await obey(host, OWN, 'su - someone -s /bin/sh -c "sh -eux /srv/own.sh"')
-  match(said, 'beacon v1.1.0 is in place, replacing v1.0.0')
+  match(said, 'beacon v1.1.0 is running and healthy, replacing v1.0.0')
   match(said, '/home/someone/.local/state/beacon/beacon.db')
 })
 

@@ -425,7 +425,7 @@ test('plain http to anywhere else, and what is no feed at all, is refused before
 
 test('usage: unknown commands, tags and missing values end with 2; help with 0', async () => {
   for (const [args, why] of [
-    [['instal'], 'unknown command instal'],
+    [['instal'], 'unknown command `instal`'],
     [['--release'], 'expected a value after --release'],
     [['--release', '1.0'], 'expected a tag of the form vX.Y.Z or latest, got 1.0'],
     [['--release', 'v1.0.0\nv2.0.0'], 'expected a tag of the form vX.Y.Z or latest, got v1.0.0'],
@@ -436,8 +436,21 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
     is(code, 2, args.join(' '))
     is(stderr.split('\n')[0], `error: ${why}`)
   }
-  match((await installSh(['--hlep'])).stderr, /^error: unknown flag --hlep\n/)
-  const unknown = /^error: unknown flag --port\nhint: choose from --release, .*--listen/
+  for (const [word, what, meant] of [
+    ['--hlep', 'flag', '--help'],
+    ['--relase=v1.0.0', 'flag', '--release'],
+    ['upgarde', 'command', 'upgrade'],
+    ['stauts', 'command', 'status'],
+    ['doctr', 'command', 'doctor'],
+  ] as const)
+    for (const [shell = '', ...before] of SHELLS) {
+      const { status, stderr } = spawnSync(shell, [...before, SCRIPT, word], { encoding: 'utf8' })
+      equal(
+        [status, stderr],
+        [2, `error: unknown ${what} \`${word.split('=')[0]}\`\nhint: did you mean \`${meant}\`?\n`],
+      )
+    }
+  const unknown = /^error: unknown flag `--port`\nhint: choose from --release, .*--listen/
   for (const args of [
     ['--port', '18989'],
     ['-y', '--port=18989', 'instal'],
@@ -450,7 +463,14 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
   const { code, stderr } = await installSh(['install', '--port', '18989', '--feed', 'http://127.0.0.1:9/'], { script })
   equal([code, unknown.test(stderr)], [2, true], stderr)
   match((await installSh(['--help'])).stdout, 'upgrade [TAG]  rollback [TAG]')
-  match((await installSh(['upgarde'])).stderr, /^error: unknown command upgarde\nhint: choose from install, upgrade, /)
+  match((await installSh(['frob'])).stderr, /^error: unknown command `frob`\nhint: choose from install, upgrade, /)
+  for (const asked of ['-v', '--version']) {
+    equal((await installSh([asked], { script })).stdout, 'beacon v1.0.0\n')
+    match((await installSh([asked])).stdout, /^beacon \(this install\.sh belongs to no release\)\n$/)
+  }
+  const one = await installSh(['upgrade', '--help'])
+  equal([one.code, one.stdout], [0, (await installSh(['help', 'upgrade'])).stdout])
+  match(one.stdout, /`SERVICE COMMAND --help` shows the flags of a command\n$/)
 })
 
 test('a command for an install that is not there ends with 7', async () => {
@@ -803,7 +823,7 @@ async function bakedFor(dir: string): Promise<string> {
 
 test('it knows every flag of every command that it passes on', async () => {
   const text = await readFile(SCRIPT, 'utf8')
-  const cases = text.slice(text.indexOf('read_arguments() {'), text.indexOf('stranger=${stranger'))
+  const cases = text.slice(text.indexOf('read_arguments() {'), text.indexOf('# the executable reads the other flags'))
   // of words that are no commands of install.sh, and of the supervisor
   const others = ['given-up', 'supervise', 'try']
   const flags = COMMANDS.flatMap(({ args }) => Object.entries(args))

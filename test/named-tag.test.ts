@@ -53,13 +53,13 @@ test('an update to an older release is a rollback: it is recorded as one, and th
   await using home = await install({ release: v110, feed: await publishTo(join(folder.path, 'feed'), [v100, v110]) })
   await home.start()
   is((await home.api('POST', '/admin/update', { tag: 'v1.0.0' })).status, 202)
-  const { outcome, from, to } = await home.settled()
-  equal([outcome, from, to], ['rolled_back', 'v1.1.0', 'v1.0.0'])
+  const { kind, outcome, from, to } = await home.settled()
+  equal([kind, outcome, from, to], ['rollback', 'rolled_back', 'v1.1.0', 'v1.0.0'])
   const answer = await home.api('GET', '/admin/update/status')
   conforms({ method: 'GET', path: '/admin/update/status', ...answer })
   const { history, bad } = await journalOf(home)
   equal([leftIn(history), bad], [['v1.1.0'], []])
-  match(await home.output(), /update \S+: rolled_back to v1\.0\.0|rolled_back/)
+  match(await home.output(), /rollback \S+ to v1\.0\.0: rolled_back/)
 })
 
 test('what is on the disk already is not downloaded again: only the restart was missing', async () => {

@@ -95,7 +95,7 @@ test('the page of the operator is followed', async () => {
     .replace('node-red --listen', 'node-red --release 5.0.7 --listen')
   const { code, stdout, stderr } = await host.run(['sh', '-eux', '-c', script], { env: lab.env, timeoutMs: 500_000 })
   is(code, 0, stdout + stderr)
-  match(stdout, 'node-red v5.0.8 is in place, replacing v5.0.7')
+  match(stdout, 'node-red v5.0.8 is running and healthy, replacing v5.0.7')
   await host.ok('test', '-e', '/srv/red/v5.0.8/release.json')
 })
 

@@ -205,7 +205,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     const { state, operation, history } = await statusOf(home)
     equal({ state, operation, history }, { state: 'idle', operation: null, history: [] })
     equal(await readFile(`${path}.damaged`), garbage)
-    match(await home.output(), /warning: cannot read the journal .*: started a new one/)
+    match(await home.output(), /warning: cannot read the record of operations .*: started a new one/)
     await nextUpdateWorks(home)
   },
 

@@ -208,7 +208,7 @@ test('a present release that cannot serve there says nothing about the candidate
   is(verdict, 'untried')
   match(
     reason,
-    /^the running release v1\.0\.0 does not work in the sandbox: it exited with code 1.*file is not a database/,
+    /^the running release v1\.0\.0 does not work in the trial: it exited with code 1.*file is not a database/,
   )
 })
 

@@ -60,7 +60,7 @@ interface Sent {
   port?: number
 }
 
-test('without the right token every endpoint answers 401, whatever else is asked', async () => {
+test('without the right password every endpoint answers 401, whatever else is asked', async () => {
   const { password } = home
   const basic = Buffer.from(`admin:${password}`).toString('base64')
   const wrongs: (string | null)[] = [
@@ -320,7 +320,7 @@ test('a journal that cannot be read is a 500 that says so; mended, everything go
     const answer = await broken.api(method, target)
     conforms({ method, path: target, ...answer, isBroken: true })
     is(answer.status, 500)
-    match(JSON.stringify(answer.body), 'reading the journal')
+    match(JSON.stringify(answer.body), 'reading the record of operations')
   }
   await rm(path, { recursive: true })
   is((await broken.api('GET', '/admin/update/status')).status, 200)
@@ -388,11 +388,11 @@ test('an install that is not managed answers 501 with the reason and the route t
   const container = unmanaged('container', { BATON_CONTAINER: '1' })
   // a host that is itself a container is told from a bare one by these two files
   const isContainer = ['/.dockerenv', '/run/.containerenv'].some((path) => existsSync(path))
-  const bare = unmanaged(isContainer ? 'container' : 'no_receipt', {}, ({ receiptPath }) => rm(receiptPath))
-  const foreign = unmanaged('foreign_receipt', {}, ({ receiptPath, receipt }) =>
+  const bare = unmanaged(isContainer ? 'container' : 'by_hand', {}, ({ receiptPath }) => rm(receiptPath))
+  const foreign = unmanaged('other_executable', {}, ({ receiptPath, receipt }) =>
     writeFile(receiptPath, JSON.stringify({ ...receipt, service: 'lighthouse' })),
   )
-  const moved = unmanaged('foreign_receipt', {}, ({ receiptPath, receipt }) =>
+  const moved = unmanaged('other_executable', {}, ({ receiptPath, receipt }) =>
     writeFile(receiptPath, JSON.stringify({ ...receipt, executable: '/nowhere/beacon' })),
   )
   await Promise.all([container, bare, foreign, moved, fromSource()])

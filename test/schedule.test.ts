@@ -370,7 +370,7 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   )
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })
   equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 will be installed automatically: the last attempt failed'])
-  is(said({ isInFlight: true }).says, 'an operation is in flight')
+  is(said({ isInFlight: true }).says, 'an operation is running')
   const never = said({}, { hours: [...go.hours, ...policy({ hours: '06:00-07:00' }).hours] })
   match(
     never.says,

@@ -40,8 +40,8 @@ test.long('the first page: from an empty folder to an update under load that los
   })
   is(exitCode, 0, `${stdout.slice(-2000)}\n${stderr.slice(-3000)}`)
   match(stdout, /^ +\d+ one\n +\d+ two\n/m) // both releases have answered the loop, and nobody else
-  match(stdout + stderr, 'shop v1.1.0 is in place, replacing v1.0.0')
-  match(stdout + stderr, 'shop v1.0.0 is in place, replacing v1.1.0')
+  match(stdout + stderr, 'shop v1.1.0 is running and healthy, replacing v1.0.0')
+  match(stdout + stderr, 'shop v1.0.0 is running and healthy, replacing v1.1.0')
   not(stderr.includes('curl: ('), stderr.slice(-3000))
 })
 

@@ -260,15 +260,12 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   ok(pauseMs > 0)
   match(
     result,
-    new RegExp(`v1\\.1\\.0 is in place, replacing v1\\.0\\.0; .*; no requests were served for ${pauseMs} ms`),
+    new RegExp(`v1\\.1\\.0 is running and healthy, replacing v1\\.0\\.0; .*; requests waited ${pauseMs} ms`),
   )
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
   match(shown, new RegExp(`switch +stop-first; in the next switch, clients would wait about ${pauseMs} ms`))
-  match(
-    shown,
-    new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, no requests were served for ${pauseMs} ms`),
-  )
+  match(shown, new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, requests waited ${pauseMs} ms`))
   const wait = new RegExp(
     `the switch: stop-first; clients would wait about ${pauseMs} ms \\(as in the only completed switch so far`,
   )

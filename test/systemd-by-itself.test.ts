@@ -141,7 +141,7 @@ test('a pause keeps it from going by itself, and its end lets it go; a day that 
   is((await host.cli('upgrade', '--pause-until', 'soon')).code, 2)
   const past = await host.cli('upgrade', '--pause-until', '2020-01-01')
   is(past.code, 2, past.stdout)
-  match(past.stderr, 'expected a future time in `pauseUntil`, got "2020-01-01"')
+  match(past.stderr, 'expected a future time for --pause-until, got "2020-01-01"')
   ok((await host.status()).schedule?.pausedUntil?.startsWith('2099-12-2'), 'what is refused ends no pause')
   is((await host.cli('upgrade', '--pause-until', '2099-12-27', '--unpause')).code, 2)
   match((await host.cli('upgrade', '--unpause')).stdout, /^automatic updates are no longer paused/)

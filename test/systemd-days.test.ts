@@ -154,8 +154,7 @@ const afterTwo = (host: RoomHost) => (hadFirst(host) || hadSecond(host) ? 'v1.1.
 const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')
 const BROKE = 'v1.2.0 failed during probation: it exited with code 3'
 const idle = `automatic  ${POLICY}; there is no newer release; next check TIME`
-const went = (from: string, to: string) =>
-  `automatic  ${from} to ${to}: updated at TIME; no requests were served for N ms`
+const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated at TIME; requests waited N ms`
 const after = (tag: string) =>
   `automatic  ${POLICY}; ${tag} will be installed automatically: the last attempt failed; next check TIME`
 const turn = (tag: string) =>

@@ -77,7 +77,7 @@ test('back by two releases with the data of then, while it runs and while it is 
   is(none.code, 7, none.stderr)
   match(none.stderr, /there is no snapshot of beacon\.db for v1\.1\.0 in/)
   is((await host.cli('state', 'back', '-y')).code, 2)
-  is((await host.ask('POST', '', { state: 'snapshot' })).status, 400)
+  is((await host.ask('POST', '', { restoreState: true })).status, 400)
   const foretold = await host.cli('state', 'back', tagAt(LAST - 2), '--dry-run')
   is(foretold.code, 0, foretold.stderr)
   match(foretold.stdout + foretold.stderr, /the switch: stop-first/)

@@ -80,7 +80,7 @@ test.long(
     is(code, 0, stderr)
     const waited = await patient
     is(waited.code, 0, waited.stderr)
-    match(waited.stderr, 'waiting: an operation is in flight: the lock is held by beacon upgrade')
+    match(waited.stderr, 'waiting: an operation is running: the lock is held by beacon upgrade')
     equal(await host.show('ActiveState', 'NRestarts'), { ActiveState: 'active', NRestarts: '0' })
     is((await host.status()).instance.version, 'v1.1.0')
     is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.1.0\n')

@@ -59,7 +59,7 @@ test('a release is a word of its own: who types it as a flag is told so, and two
     is(hint, RELEASE_HINT)
   }
   is((throws(() => parseFlags(['--relase', 'v1.2.0'], { args })) as BatonError).hint, RELEASE_HINT)
-  is((throws(() => parseFlags(['v1.2.0', 'v1.3.0'], { args })) as BatonError).message, 'expected a flag, got "v1.3.0"')
+  is((throws(() => parseFlags(['v1.2.0', 'v1.3.0'], { args })) as BatonError).message, 'unexpected argument "v1.3.0"')
   equal([releaseIn({ tag: 'latest' }), releaseIn({ release: 'v1.0.0' }), releaseIn({})], ['latest', 'v1.0.0', null])
   throws(() => releaseIn({ tag: 'v1.0.0', release: 'v1.1.0' }), /expected one release, got "v1\.0\.0" and --release/)
 })
@@ -132,10 +132,10 @@ test('baton: its version, help for a command in both ways, help of `deploy`, and
   for (const ground of ['host', 'source', 'container', 'fleet']) match(deploy[1], new RegExp(`^ +${ground}  `, 'm'))
   equal([long[0], deploy[0]], [EXIT.done, EXIT.done])
   for (const [words, typed, meant] of [
-    [['publsh'], 'command "publsh"', 'publish'],
-    [['publsh', '--help'], 'command "publsh"', 'publish'],
-    [['help', 'publsh'], 'command "publsh"', 'publish'],
-    [['deploy', 'contaner'], 'command "contaner"', 'container'],
+    [['publsh'], 'command `publsh`', 'publish'],
+    [['publsh', '--help'], 'command `publsh`', 'publish'],
+    [['help', 'publsh'], 'command `publsh`', 'publish'],
+    [['deploy', 'contaner'], 'command `contaner`', 'container'],
     [['publish', '--dri', 'x'], 'flag `--dri`', '--dir'],
   ] as const) {
     const [exitCode, said] = await baton(...words)
@@ -176,7 +176,7 @@ test('the command of a service: help in each way, exit codes, its version, and w
   ]) {
     const { code, stdout, stderr } = await service(typed ?? '', '--help')
     equal([code, stdout], [EXIT.usage, ''])
-    is(stderr, `error: unknown command "${typed}"\nhint: did you mean \`${meant}\`? see --help\n`)
+    is(stderr, `error: unknown command \`${typed}\`\nhint: did you mean \`${meant}\`? see --help\n`)
   }
   const nothing = await service()
   equal([nothing.code, nothing.stdout, /COMMANDS/.test(nothing.stderr)], [EXIT.usage, '', true])

@@ -54,12 +54,16 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
       text = await readSmall(path, JOURNAL_MAX_BYTES)
     } catch (error) {
       if (codeOf(error) === 'ENOENT') return structuredClone(EMPTY)
-      throw new BatonError('unexpected', `reading the journal ${path}: ${reasonOf(error)}`, { cause: error })
+      throw new BatonError('unexpected', `reading the record of operations ${path}: ${reasonOf(error)}`, {
+        cause: error,
+      })
     }
     const state = text === null ? null : parse(text)
     if (state !== null) return state
     // Do not delete it: a person may want to look at it. The next change writes a fresh one.
-    warn(`cannot read the journal ${path}: started a new one, and kept the old one as journal.json.damaged`)
+    warn(
+      `cannot read the record of operations ${path}: started a new one, and kept the old one as journal.json.damaged`,
+    )
     await disk.rename(path, `${path}.damaged`).catch(() => {})
     return structuredClone(EMPTY)
   }
@@ -101,6 +105,8 @@ export function finishOperation(
   if (operation === null || operation.outcome !== null) return
   if (end.to !== undefined && end.to !== null) operation.to = end.to
   operation.outcome = isDone(end.outcome) ? doneAs(operation) : end.outcome
+  const isDownload = operation.kind === 'update'
+  if (goesBack(operation)) operation.kind = 'rollback'
   operation.error = end.error
   if (end.handover !== undefined) operation.handover = end.handover
   operation.finishedAt = new Date().toISOString()
@@ -110,19 +116,21 @@ export function finishOperation(
   if (operation.to === null) return
   if (end.blame !== undefined && end.blame !== null) {
     markBad(state, operation.to, operation.sha256, operation.error?.message ?? `${end.outcome}`, end.blame)
-  } else if (operation.kind === 'update' && isDone(end.outcome)) {
+  } else if (isDownload && isDone(end.outcome)) {
     state.bad = without(state.bad, operation.to, operation.sha256)
   }
 }
 
-/** The outcome of an operation that is done. Whatever leads to an older release is a rollback for a person, also an update by its tag. */
-export function doneAs({
-  kind,
-  from,
-  to,
-}: Pick<Operation, 'kind'> & { from: string | null; to: string | null }): 'updated' | 'rolled_back' {
-  const isOlder = isTag(from) && isTag(to) && compareTags(to, from) < 0
-  return kind === 'rollback' || isOlder ? 'rolled_back' : 'updated'
+type Way = Pick<Operation, 'kind'> & { from: string | null; to: string | null }
+
+/** The outcome of an operation that is done. */
+export function doneAs(way: Way): 'updated' | 'rolled_back' {
+  return goesBack(way) ? 'rolled_back' : 'updated'
+}
+
+/** Whatever leads to an older release is a rollback for a person, also one that is downloaded by its tag. */
+function goesBack({ kind, from, to }: Way): boolean {
+  return kind === 'rollback' || (isTag(from) && isTag(to) && compareTags(to, from) < 0)
 }
 
 /** Notes that the release on probation serves from now on. */

@@ -138,7 +138,7 @@ function holderPath(stateDirectory: string): string {
 async function refusalOf(stateDirectory: string, code: ErrorCode): Promise<BatonError> {
   const holder = await readHolder(stateDirectory)
   const found = holder === null ? 'another process' : `${holder.who} (pid ${holder.pid}, since ${holder.since})`
-  return new BatonError(code, `an operation is in flight: the lock is held by ${found}`, {
+  return new BatonError(code, `an operation is running: the lock is held by ${found}`, {
     hint: 'wait for it to finish; `GET /admin/update/status` shows its progress',
     members: holder === null ? {} : { heldBy: holder.who, heldByPid: holder.pid, heldSince: holder.since },
   })

@@ -86,11 +86,11 @@ export function makeRoutes(
   }
 }
 
-/** Whether the field `name` is `only`. Throws invalid_request if it is anything but `only`, false or absent. */
-function is(fields: Fields, name: 'allowIrreversible' | 'now' | 'state', only: true | 'snapshot'): boolean {
-  const value = fields[name]
-  if (value === undefined || value === false || value === only) return value === only
-  throw new BatonError('invalid_request', `expected ${only} in \`${name}\``)
+/** Whether the field `name` is true. Throws invalid_request if it is anything but true, false or absent. */
+function is(fields: Fields, name: 'allowIrreversible' | 'now' | 'restoreState'): boolean {
+  const value = fields[name] === undefined ? false : fields[name]
+  if (typeof value === 'boolean') return value
+  throw new BatonError('invalid_request', `expected true in \`${name}\``)
 }
 
 const OPERATION = '/operations/'
@@ -106,15 +106,15 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
   const update = async (fields: Fields) =>
     accepted(
       await updater.update(fields['tag'] === undefined ? null : parseTag(fields['tag']), {
-        allowIrreversible: is(fields, 'allowIrreversible', true),
-        restoreState: is(fields, 'state', 'snapshot'),
-        now: is(fields, 'now', true),
+        allowIrreversible: is(fields, 'allowIrreversible'),
+        restoreState: is(fields, 'restoreState'),
+        now: is(fields, 'now'),
       }),
     )
   const rollback = async (fields: Fields) =>
-    accepted(await updater.rollback({ restoreState: is(fields, 'state', 'snapshot'), now: is(fields, 'now', true) }))
+    accepted(await updater.rollback({ restoreState: is(fields, 'restoreState'), now: is(fields, 'now') }))
   return new Map<string, Endpoint>([
-    ['', { POST: [['tag', 'allowIrreversible', 'state', 'now'], update] }],
+    ['', { POST: [['tag', 'allowIrreversible', 'restoreState', 'now'], update] }],
     ['/check', { POST: [[], async () => ok(await updater.check())] }],
     ['/status', { GET: (request) => updater.status(waitOf(request)) }],
     ['/operations', { GET: async () => ({ operations: await updater.operations() }) }],
@@ -124,7 +124,7 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
     ],
     ['/cancel', { POST: [[], async () => ok(await updater.cancel())] }],
     ['/proceed', { POST: [[], async () => ok(await updater.proceed())] }],
-    ['/rollback', { POST: [['state', 'now'], rollback] }],
+    ['/rollback', { POST: [['restoreState', 'now'], rollback] }],
   ])
 }
 

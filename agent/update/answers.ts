@@ -34,9 +34,9 @@ const LOOK_EVERY_MS = 100
 
 /** `installed` is the file on disk, `running` this process, `latest` the feed's newest. All three may differ. */
 export async function versionReport(install: ManagedInstall, instance: Instance): Promise<VersionReport> {
-  const state = stateOf(install)
+  const database = databaseOf(install)
   const installed = await installedTag(install.places.executable).catch(() => null)
-  const report: Omit<VersionReport, 'trust' | 'state'> = {
+  const report: Omit<VersionReport, 'trust' | 'database'> = {
     installed,
     running: instance.version,
     latest: null,
@@ -78,7 +78,7 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     report.problem = problemOf(asBatonError(cause, 'check_failed', 'asking the feed'))
   }
   // trust comes last: asking the feed may have changed it
-  return { ...report, state: await state, trust: await install.feed.trust() }
+  return { ...report, database: await database, trust: await install.feed.trust() }
 }
 
 const problemOf = ({ code, message }: BatonError): VersionReport['problem'] => ({ code, message })
@@ -89,13 +89,13 @@ async function between(install: ManagedInstall, after: string, before: string): 
 }
 
 /** Name and schema version of the database that an update snapshots; null if there is none. `schema`: null if unreadable. */
-async function stateOf(install: ManagedInstall): Promise<VersionReport['state']> {
+async function databaseOf(install: ManagedInstall): Promise<VersionReport['database']> {
   const { database } = install
   if (database === null || !(await exists(database))) return null
   const schema = await imageOf(install)
     .then((executable) => schemaOf(executable, database))
     .catch(() => null)
-  return { database: basename(database), schema }
+  return { name: basename(database), schema }
 }
 
 /** At most so long. `isNew`: whether the client has not seen this status yet. */

@@ -164,7 +164,10 @@ async function namedRelease({ feed }: ManagedInstall, tag: string): Promise<Rele
 /** Tag of the release whose snapshot to restore; null: the backup executable's. */
 function tagOfState(kind: Kind, tag: string | null): string | null {
   if (kind === 'rollback' || tag !== null) return tag
-  throw new BatonError('invalid_request', 'expected `tag`, the release whose data to restore, along with `state`')
+  throw new BatonError(
+    'invalid_request',
+    'expected `tag`, the release whose data to restore, along with `restoreState`',
+  )
 }
 
 /**
@@ -321,6 +324,7 @@ async function writeOutcome(
   if (moved !== null) operation.stateMoved = moved
   operation.error = state.operation?.error ?? told
   operation.outcome = state.operation?.outcome ?? outcome
+  operation.kind = state.operation?.kind ?? operation.kind
   operation.finishedAt = state.operation?.finishedAt ?? null
   sayFinished(install, operation, told)
   await dropMark(install)

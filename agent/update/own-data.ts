@@ -19,7 +19,7 @@ import { formatLeft, isDone, type Kind, type Operation, type StateMoved } from '
 import { installedTag } from './version.ts'
 
 const WAY_BACK =
-  'use `rollback --restore-state` (or `POST /admin/update/rollback` with `{"state": "snapshot"}`) to restore the data from before the update; the current data is set aside'
+  'use `rollback --restore-state` (or `POST /admin/update/rollback` with `{"restoreState": true}`) to restore the data from before the update; the current data is set aside'
 
 /** The operation that has put `current` in place, if no other has succeeded since; else null. */
 export function lastTo(current: string, history: readonly Operation[]): Operation | null {

@@ -283,7 +283,7 @@ function makeSwapOf(
       operation.to = to
       // Only the operation that installed the backup knows the sha256 under which it was published.
       const brought = (await journal.read()).history.find(
-        (one) => one.kind === 'update' && isDone(one.outcome) && one.to === to,
+        (one) => one.sha256 !== null && isDone(one.outcome) && one.to === to,
       )
       if (operation.kind === 'rollback') operation.sha256 = brought?.sha256 ?? null
       const { id: operationId, kind, from } = operation

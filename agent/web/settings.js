@@ -84,7 +84,10 @@ async function speakAndShow(next) {
   render()
 }
 
-put(ui.host, location.host + location.pathname.replace(/\/web\/.*$/, ''))
+// `/_baton` is where only Baton is: the application is above it
+const application = location.pathname.replace(/(\/_baton)?\/web\/.*$/, '')
+ui.host.href = `${application}/`
+put(ui.host, location.host + application)
 await speakAndShow(language)
 if (state.token === null) {
   ui.token.focus()

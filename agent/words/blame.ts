@@ -84,6 +84,6 @@ export function hindranceOf({ how, said, isOwnLock = false, isCaged = false }: E
   const text = said === null ? how : `${how}\n${said}`
   const lack = LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null
   if (lack !== null) return lack
-  if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the sandbox has less memory than the service would have' : null
+  if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the trial has less memory than the service would have' : null
   return LOCKED.test(text) && !isOwnLock ? 'another process has locked the database' : null
 }

@@ -50,7 +50,7 @@ export const MEANINGS = {
   body_too_large: means(413, usage, 'the request body is too large'),
   not_found: means(404, usage, 'there is nothing at this path'),
   method_not_allowed: means(405, usage, 'the method is not allowed here'),
-  update_in_flight: means(409, locked, 'an operation is in flight'),
+  update_in_flight: means(409, locked, 'an operation is running'),
   too_late: means(409, refused, 'no operation is running, or it is too late to cancel it'),
   no_backup: means(404, refused, 'there is no backup executable'),
   not_managed: means(501, refused, 'this is not a managed install'),

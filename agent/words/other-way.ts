@@ -4,8 +4,8 @@ export type Unmanaged =
   | 'windows'
   | 'container'
   | 'source'
-  | 'no_receipt'
-  | 'foreign_receipt'
+  | 'by_hand'
+  | 'other_executable'
   | 'node'
   | 'cluster'
   | 'first_code'
@@ -26,9 +26,9 @@ export const ROUTES: Record<Unmanaged, string> = {
   container: "on the container's host, pull the new image and recreate the container",
   source: 'pull the source, rebuild and restart: `deploy-source.sh --release <tag>`',
   cluster: 'restart all processes of the service with the new executable, or run the service as a single process',
-  no_receipt:
+  by_hand:
     'download the new release asset, replace the executable and restart the process, or run `install.sh` for a managed install',
-  foreign_receipt: 'update the executable that was installed, or run `install.sh` to make this one a managed install',
+  other_executable: 'update the executable that was installed, or run `install.sh` to make this one a managed install',
   first_code:
     'build the service with `baton build`, or set `order: "start-first"` if two of its processes may run at once; then replace the executable and restart',
   node: 'replace the executable with one built on Node 26.1 or later, and restart',

@@ -356,7 +356,7 @@ export interface VersionReport {
    * the database that an update snapshots, and its schema number (`PRAGMA user_version`); null if there is none or it cannot be
    * read
    */
-  state: { database: string; schema: number | null } | null
+  database: { name: string; schema: number | null } | null
   /** releases newer than `running` that are skipped because they failed here; newest first */
   skipped: Skipped[]
   /** a newer release takes hosts only from `from` on: `latest` is the way to it; absent: there is none */

@@ -112,7 +112,8 @@ export function parseFlags<T extends Flags>(
   } catch (cause) {
     if (cause instanceof BatonError) throw cause
     // citty's class of errors is not exported, and its texts are coloured
-    throw usage(plain(cause instanceof Error ? cause.message : String(cause)))
+    const text = plain(cause instanceof Error ? cause.message : String(cause))
+    throw usage(text.replace(/^Missing required (?:positional )?argument: (.*)$/, 'expected `$1`'))
   }
 }
 
@@ -180,7 +181,7 @@ export function usage(message: string, hint = 'see --help'): BatonError {
 
 /** A first word that is none of `commands`. */
 export function unknownCommand(word: string, commands: readonly string[]): BatonError {
-  return usage(`unknown command ${JSON.stringify(word.slice(0, 40))}`, suggestion(word, commands))
+  return usage(`unknown command \`${word.slice(0, 40)}\``, suggestion(word, commands))
 }
 
 /** citty accepts and ignores unknown flags; here they are an error. */
@@ -202,7 +203,7 @@ function refuseUnknown(argv: readonly string[], args: Flags): void {
     const argument = argv[i] ?? ''
     const [name = ''] = argument.split('=', 1)
     if (!argument.startsWith('-')) {
-      if (positionals-- <= 0) throw usage(`expected a flag, got ${JSON.stringify(argument.slice(0, 40))}`)
+      if (positionals-- <= 0) throw usage(`unexpected argument ${JSON.stringify(argument.slice(0, 40))}`)
       continue
     }
     const type = types.get(name)
@@ -220,9 +221,11 @@ function unknownFlag(argument: string, next: string | undefined, args: Flags, kn
   if (now !== undefined)
     return usage(`unknown flag \`${name}\``, `it is now \`${name.startsWith('--no-') ? '--no-' : '--'}${now}\``)
   const asFlag = args['tag']?.type === 'positional' ? ['--release', '--tag'] : []
-  const shown = Object.keys(shownOf(args, false)).filter((flag) => args[flag]?.type !== 'positional')
+  const shown = Object.entries(shownOf(args, false)).flatMap(([flag, { type, description }]) =>
+    type === 'positional' || description === undefined ? [] : [flag],
+  )
   const listed = shown.map((flag) => `--${flag}`)
-  const hint = suggestion(name, [...known, ...asFlag], listed)
+  const hint = suggestion(name, [...known, ...asFlag, '--help'], listed)
   const tag = isTag(value) || value === 'latest' ? value : 'v1.1.0'
   const isRelease = asFlag.some((flag) => !known.includes(flag) && hint.includes(`\`${flag}\``))
   return usage(

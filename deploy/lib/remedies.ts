@@ -201,8 +201,10 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
 }
 
 /** What to do, for a terminal: a host with an install has no pages that a link could lead to. */
-export function remedyOf(code: ErrorCode): string {
-  const { fix } = REMEDIES[code]
+export function remedyOf(code: ErrorCode): string | null {
+  // their message says what to mend
+  if (code === 'invalid_request' || code === 'invalid_tag') return null
+  const fix = REMEDIES[code].fix.replace(' Fix the reported problem, then try again.', '')
   const text = fix.replaceAll(/\[([^\]]+)\]\([^)]+\)/g, '$1').replace(/\.$/, '')
   return /^[A-Z][a-z]/.test(text) ? text.charAt(0).toLowerCase() + text.slice(1) : text
 }

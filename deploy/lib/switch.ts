@@ -18,11 +18,11 @@ interface Paused {
   letGo?: true
 }
 
-/** `no requests were served for 108 ms, then for 95 ms`; null: nobody had to wait, as far as it is known. */
+/** `requests waited 108 ms, then another 95 ms`; null: nobody had to wait, as far as it is known. */
 export function formatPause({ pauseMs, pausesMs, letGo }: Paused): string | null {
   if (pauseMs === null || pauseMs === undefined) return null
   const refused = letGo ? ', and connections were refused for part of that time' : ''
-  return `no requests were served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for another ')}${refused}`
+  return `requests waited ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then another ')}${refused}`
 }
 
 /** Of the next stop-first switch: the last ones say it together (`lastPause`), so it need not be the pause of the last one. */

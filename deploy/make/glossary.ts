@@ -67,6 +67,11 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'how long clients wait in a stop-first switch (unrelated to `pauseUntil`)',
   },
   {
+    word: 'health',
+    means: 'whether the service answers its `healthPath` with 2xx',
+    page: 'author/application.md#what-it-is-given',
+  },
+  {
     word: 'probation',
     means: 'the time in which a new release must prove itself: 30 seconds by default',
     page: 'operator/update.md',
@@ -110,11 +115,6 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'signed',
     means: 'describes a feed from which hosts accept only what its keys have signed',
-    page: 'author/signing.md',
-  },
-  {
-    word: 'root',
-    means: 'the signed list of a feed’s keys, built into each executable',
     page: 'author/signing.md',
   },
   {

@@ -114,7 +114,7 @@ test('slows an address down after so many failures, and says for how long', () =
   throws(() => guard('Bearer wrong', HERE), withCode('unauthorized'))
 })
 
-test('never slows down the right token, whoever guesses from the same address, nor forgives them for it', () => {
+test('never slows down the right password, whoever guesses from the same address, nor forgives them for it', () => {
   const { guard, fail, wait } = guarded()
   fail(FAILURES_AT_ONCE)
   for (let second = 0; second < 48; second++) {

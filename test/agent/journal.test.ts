@@ -108,7 +108,7 @@ test('what cannot be read is kept aside, said, and not stood upon', async () => 
       await mkdir(join(journal.path, '..'))
       await writeFile(journal.path, text)
       equal(await journal.read(), EMPTY, text.slice(0, 40))
-      match(warnings.join(), /cannot read the journal/)
+      match(warnings.join(), /cannot read the record of operations/)
       is(await readFile(`${journal.path}.damaged`, 'utf8'), text)
       await journal.change((now) => markBad(now, 'v1.0.1', null, 'x'))
       is((await journal.read()).bad.length, 1)
@@ -163,7 +163,11 @@ test('what leads to an older release is a rollback, whatever brings it there, an
   markBad(state, 'v0.9.0', null, 'it died')
   state.operation = operation('1', 'v0.9.0')
   finishOperation(state, { outcome: 'updated', error: null })
-  equal([state.operation.outcome, state.history[0]?.outcome, state.bad], ['rolled_back', 'rolled_back', []])
+  const [last] = state.history
+  equal([state.operation.outcome, last?.outcome, last?.kind, state.bad], ['rolled_back', 'rolled_back', 'rollback', []])
+  state.operation = operation('2', 'v0.9.0')
+  finishOperation(state, { outcome: 'failed', error: { code: 'download_failed', message: 'no room' } })
+  equal([state.history[0]?.outcome, state.history[0]?.kind], ['failed', 'rollback'])
 })
 
 test('after an update with no way back there is no plain rollback, also if it led to an older release', () => {

@@ -88,7 +88,7 @@ managed('with a receipt that names this very executable, and only then', async (
       ok(management.reason.length > 20, management.reason)
       return management.why
     }
-    ok(['no_receipt', 'container'].includes(await why()), 'without a receipt') // a host may itself be a container
+    ok(['by_hand', 'container'].includes(await why()), 'without a receipt') // a host may itself be a container
     await writeReceipt(makeDisk(), receipt)
     is(await why(), 'managed')
     is(await why(executable, {}, 'darwin'), 'managed')
@@ -106,18 +106,18 @@ managed('with a receipt that names this very executable, and only then', async (
     })
     ok(!old.managed && old.why === 'node', 'a Node that cannot hand over makes no managed install')
     await writeReceipt(makeDisk(), { ...receipt, service: 'lighthouse' })
-    is(await why(), 'foreign_receipt')
+    is(await why(), 'other_executable')
     await writeFile(receiptPath(executable), JSON.stringify({ ...receipt, executable: '/opt/beacon/beacon' }))
-    is(await why(), 'foreign_receipt')
+    is(await why(), 'other_executable')
     // for the whole host root's own receipt decides, wherever another one lies
     await writeFile(receiptPath(executable), JSON.stringify({ ...receipt, scope: 'system' }))
-    is(await why(), 'foreign_receipt')
+    is(await why(), 'other_executable')
     await writeFile(receiptPath(executable), JSON.stringify(receipt))
     is(await why(), 'managed')
     if (process.getuid?.() !== 0) return
     // the word of somebody else about our executable
     await chown(receiptPath(executable), 12_345, 12_345)
-    is(await why(), 'foreign_receipt')
+    is(await why(), 'other_executable')
   })
 })
 
@@ -128,7 +128,7 @@ managed('a receipt that cannot be used keeps updates off, not the service', asyn
       const management = await decideManagement('beacon', executable, { environment: {}, platform: 'linux' })
       ok(!management.managed)
       if (management.managed) continue
-      is(management.why, 'foreign_receipt')
+      is(management.why, 'other_executable')
       match(management.reason, /receipt\.json cannot be used: /)
       match(management.route, /install\.sh/)
     }

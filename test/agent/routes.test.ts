@@ -231,13 +231,13 @@ test('a person may allow a release with no way back; without that word nobody ha
   is(service.asked.length, 3)
 })
 
-test('an update may take the data along that the named release has left; any other word than `snapshot` is refused', async () => {
+test('an update may take the data along that the named release has left; anything but true is refused', async () => {
   await using service = await served()
-  await service.ask('POST', '/admin/update', '{"tag":"v1.2.3","state":"snapshot"}')
+  await service.ask('POST', '/admin/update', '{"tag":"v1.2.3","restoreState":true}')
   equal(service.asked, [['update', 'v1.2.3', false, 'its data']])
-  const answer = await service.ask('POST', '/admin/update', '{"tag":"v1.2.3","state":true}')
+  const answer = await service.ask('POST', '/admin/update', '{"tag":"v1.2.3","restoreState":"snapshot"}')
   conforms({ method: 'POST', path: '/admin/update', ...answer })
-  match(answer.body, 'expected snapshot in `state`')
+  match(answer.body, 'expected true in `restoreState`')
   is(service.asked.length, 1)
 })
 
@@ -299,7 +299,7 @@ test('what nobody foresaw is told to the log, and to the client only that it hap
 test('nothing is asked of the updater before the token, the path, the method and the body are right', async () => {
   await using service = await served({
     assertManaged: () => {
-      throw new BatonError('not_managed', 'by hand', { members: { reason: 'no_receipt' } })
+      throw new BatonError('not_managed', 'by hand', { members: { reason: 'by_hand' } })
     },
   })
   is((await service.ask('POST', '/admin/update', '{', null)).status, 401)

@@ -170,7 +170,7 @@ async function lookAt(host: Host, now: number): Promise<void> {
       last = [status.state, status.schedule?.now.says, memory.asked, memory.letters]
       const { state, schedule } = status
       const isDue =
-        schedule === undefined || / is being installed$|asking the feed|is in flight/.test(schedule.now.says)
+        schedule === undefined || / is being installed$|asking the feed|an operation is running/.test(schedule.now.says)
       return state === 'idle' && (memory.asked.at ?? 0) >= now && !isDue && memory.letters.length === 0
     },
     180_000,

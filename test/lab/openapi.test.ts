@@ -159,7 +159,6 @@ const wrong: [promise: string, answer: Answer, message: RegExp][] = [
     /finishedAt/,
   ],
   ['a failure that does not say why', status({ operation: { ...ENDED, outcome: 'failed' } }), /error must be object/],
-  ['a rollback that downloads', started({ kind: 'rollback', to: 'v1.0.0', stage: 'download' }), /stage/],
   ['a 202 that does not say where to poll', started({}, { Location: '' }), /header Location/],
   ['an answer that may be cached', started({}, { 'Cache-Control': 'max-age=1' }), /header Cache-Control/],
   [

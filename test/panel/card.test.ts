@@ -370,7 +370,7 @@ test('one version where running, installed and latest agree; which process answe
 test('the question says what is particular: an older release, the snapshot, the schema before and after', async () => {
   await using stub = await served()
   const release = { tag: 'v1.1.0', notes: '', publishedAt: null, sizeBytes: 30_412_288, url: null, schema: 5 }
-  stub.world.report = report({ state: { database: 'beacon.db', schema: 4 }, release })
+  stub.world.report = report({ database: { name: 'beacon.db', schema: 4 }, release })
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, stub.url, TOKEN)
@@ -565,7 +565,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   await page.waitForSelector('#ruleProblem:not(:empty)')
   assert.match(
     await textOf(page, '#ruleProblem'),
-    /expected a duration with a unit \(at most 365d\) in `minAge`, got "three"/,
+    /^This is not valid: expected a duration with a unit \(at most 365d\) in minAge, got "three"\.$/,
   )
   await page.fill('#ruleAge', '3d')
   await page.keyboard.press('Enter')
@@ -685,6 +685,21 @@ test('automatic updates that the feed keeps from installing anything are told as
     (await watched.page.textContent('#aloneText')) ?? '',
     /^Nothing is installed automatically: the feed is not signed, and update\.auto\.allow does not list unsigned\. Next check: /,
   )
+})
+
+test('the link back leads to the application: above the prefix that only Baton has, at the one that it shares', async () => {
+  for (const [basePath, path] of [
+    ['/_baton', '/'],
+    ['/shop/_baton', '/shop/'],
+    ['/shop', '/shop/'],
+  ] as const) {
+    await using stub = await served({ basePath })
+    await using watched = await openPage(browser)
+    await signIn(watched.page, stub.url, TOKEN)
+    const { host, origin } = new URL(stub.url)
+    assert.is(await watched.page.evaluate("document.querySelector('#host').href"), `${origin}${path}`)
+    assert.is(await textOf(watched.page, '#host'), `${host}${path.slice(0, -1)}`)
+  }
 })
 
 test('a version that is skipped is not offered, and is again once somebody wants it; other rules stay', async () => {
@@ -849,7 +864,7 @@ test('no way back, refused at once: what a person says about one release is not 
   await page.click('#yes')
   await comesTrue(
     page,
-    `notice.textContent.startsWith('This release cannot be rolled back. v1.5.0 would change the data')`,
+    `notice.textContent.startsWith('This release cannot be rolled back: v1.5.0 would change the data')`,
   )
   assert.is(await page.isVisible('#busy'), false)
   assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 cannot work with the data that v1\.5\.0 leaves behind\. /)
@@ -877,7 +892,7 @@ test('what has no password and is not managed asks for none: it says which way t
   await using stub = await served({ password: null })
   stub.world.unmanaged = {
     detail: 'installed by hand',
-    reason: 'no_receipt',
+    reason: 'by_hand',
     route: 'run it',
     command: null,
     running: 'v1.0.0',

@@ -348,7 +348,7 @@ export const STATES: readonly State[] = [
       const skipped = [{ ...FAILED, tag: 'v0.8.0' }]
       const more = {
         trust: { signed: false, metadata: [], yanked: [], warning: null },
-        state: { database: 'beacon.db', schema: 4 },
+        database: { name: 'beacon.db', schema: 4 },
       }
       await enter(page, stub, { backup: 'v0.9.0' }, { skipped, ...more })
       await page.click('#other summary')
@@ -496,7 +496,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       await unmanaged(page, stub, {
         detail: '/home/odd/downloads/beacon-linux-x64 was installed by hand, not by `install.sh`',
-        reason: 'no_receipt',
+        reason: 'by_hand',
         route: 'download the new release asset, replace the executable and restart the process',
       })
     },

@@ -69,7 +69,7 @@ export async function serveStub({
   }
   const asked: string[] = []
   const begin = (kind: Kind, to: string | null): Operation => {
-    if (world.status.state === 'in_flight') throw new BatonError('update_in_flight', 'an operation is in flight')
+    if (world.status.state === 'in_flight') throw new BatonError('update_in_flight', 'an operation is running')
     const started = operation(kind, { from: world.status.instance.version, to })
     world.status = { ...world.status, state: 'in_flight', operation: started }
     world.onStart(started)
@@ -227,7 +227,7 @@ export function report(some: Partial<VersionReport> = {}): VersionReport {
       schema: null,
     },
     between: [],
-    state: null,
+    database: null,
     skipped: [],
     trust: UNSIGNED,
     checkedAt: secondsAgo(0),

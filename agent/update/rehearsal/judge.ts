@@ -63,11 +63,11 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   }
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw endedCage(to, without)
-    const why = present?.failure ?? 'the sandbox ended without a report'
+    const why = present?.failure ?? 'the trial ended without a report'
     return {
       verdict: 'untried',
-      reason: `the running release ${from} does not work in the sandbox: ${why}`,
-      hint: 'the sandbox has no network and no environment file, and has read-only access to the host',
+      reason: `the running release ${from} does not work in the trial: ${why}`,
+      hint: 'the trial has no network and no environment file, and has read-only access to the host',
     }
   }
   if (present.refused !== null) {
@@ -85,7 +85,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (damage !== null) throw failed(to, `after its migration, ${damage}`)
   if (lost !== null) return { verdict: 'irreversible', reason: lost }
   if (presentAgain === null || presentAgain.failure !== null) {
-    const why = presentAgain?.failure ?? 'the sandbox ended'
+    const why = presentAgain?.failure ?? 'the trial ended'
     return { verdict: 'irreversible', reason: `${from} does not start on the data that ${to} leaves behind: ${why}` }
   }
   if (presentAgain.refused !== null) {
@@ -122,7 +122,7 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
  * the service, or somebody has ended the cage: that is not held against it.
  */
 function endedCage(to: string, without: string): BatonError {
-  const why = "the sandbox ended during the trial: the release hit the sandbox's memory or process limit"
+  const why = 'the trial ended: the release hit its memory or process limit'
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
     hint: `${UNTOUCHED}; to install it without a trial, use ${without}`,
   })

@@ -217,7 +217,7 @@ async function openCage(
 function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
   const units = `${service}-trial.path ${service}-trial.service`
   return {
-    reason: 'systemd did not start the sandbox',
+    reason: 'systemd did not start the trial',
     hint: `run \`systemctl reset-failed ${units}\` and \`systemctl start ${service}-trial.path\` as root; if the units are older than this release, run its \`install.sh\``,
   }
 }

@@ -66,14 +66,13 @@ const [FAILED_MS, REVERTED_MS, BACKOFF_MAX_MS] = [HOUR_MS, 24 * HOUR_MS, 28 * 24
 const CURRENT: Wait = { code: 'current', says: 'there is no newer release' }
 /** nothing is known of newer releases */
 const NOT_ASKED: Wait = { code: 'not_asked', says: 'no automatic check has run yet' }
-/** while an operation is in flight */
+/** while an operation is running */
 const BUSY_MS = 60_000
 
 export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   const { offer, askAt, running } = facts
   if (policy.mode === 'off') return { do: 'nothing', at: null, code: 'off', says: 'automatic updates are off' }
-  if (facts.isInFlight)
-    return { do: 'nothing', at: now + BUSY_MS, code: 'in_flight', says: 'an operation is in flight' }
+  if (facts.isInFlight) return { do: 'nothing', at: now + BUSY_MS, code: 'in_flight', says: 'an operation is running' }
   if (now >= askAt) return { do: 'ask', at: now, code: 'asks_feed', says: 'asking the feed' }
   const looks = (wait: Wait): Next => ({ do: 'nothing', at: askAt, ...wait })
   const { problem } = facts

@@ -114,7 +114,7 @@ export function policyInForce(policy: Policy): PolicyInForce {
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
   if (mode === 'off') return mode
-  if (mode === 'notify') return 'notify only'
+  if (mode === 'notify') return 'off (notify only)'
   return [
     mode,
     ...hours.map(({ days, from, to, zone }) => `${formatDays(days)} ${clock(from)}-${clock(to)} ${zone}`),

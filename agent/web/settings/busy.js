@@ -128,7 +128,8 @@ function renderStages(kind, stage) {
 
 export function phaseTitle({ kind, from, to }) {
   const known = to ?? state.phase?.expected ?? null
-  if (kind === 'update') return t(known === null ? 'busy.latest' : 'busy.update', { from, to: known })
+  const isBack = kind === 'rollback' || (known !== null && compareTags(known, from) < 0)
+  if (!isBack) return t(known === null ? 'busy.latest' : 'busy.update', { from, to: known })
   if (known === null) return t('busy.rollback.unknown', { from })
   return t(compareTags(known, from) > 0 ? 'busy.return' : 'busy.rollback', { from, to: known })
 }

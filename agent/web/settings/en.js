@@ -32,8 +32,8 @@ export const en = {
   'reason.windows': 'On Windows, a running executable cannot be replaced.',
   'reason.container': 'It runs in a container: update its image instead.',
   'reason.source': 'It runs from source, not from an executable.',
-  'reason.no_receipt': 'Its executable was installed by hand.',
-  'reason.foreign_receipt': 'The running executable is not the installed one.',
+  'reason.by_hand': 'Its executable was installed by hand.',
+  'reason.other_executable': 'The running executable is not the installed one.',
   'reason.node': 'Its Node version is too old for a handover.',
   'reason.cluster': 'It runs as several processes, which cannot be handed over.',
   'reason.first_code':
@@ -45,9 +45,9 @@ export const en = {
   'route.node': 'Replace the executable with one built on Node 26.1 or later, and restart.',
   'route.cluster':
     'Restart all processes of the service with the new executable, or run the service as a single process.',
-  'route.no_receipt':
+  'route.by_hand':
     'Download the new release asset, replace the executable, and restart the process; or run `install.sh` for a managed install.',
-  'route.foreign_receipt':
+  'route.other_executable':
     'Update the executable that was installed, or run `install.sh` to make this one a managed install.',
 
   running: 'Running',
@@ -254,6 +254,7 @@ export const en = {
   instance: '{version}, process {pid}, instance {id}',
 
   'error.too_many_failures': 'Too many failed attempts.',
+  'error.invalid_request': 'This is not valid.',
   'error.invalid_tag': 'Enter a tag of the form v1.2.3.',
   'error.update_in_flight': 'Another operation is running.',
   'error.no_backup': 'There is no backup executable.',
@@ -271,6 +272,7 @@ export const en = {
   'error.cannot_update_further': '', // likewise
   'error.undo_failed': 'The previous executable could not be restored either. Check the host.',
   'error.interrupted': 'The operation was interrupted.',
+  'error.schema_newer': 'The backup executable cannot use the data as it is now.',
   'error.irreversible': 'This release cannot be rolled back.',
   'error.busy': 'Requests did not finish in time.',
   'error.cancelled': 'The operation was cancelled.',

@@ -73,12 +73,12 @@ export function particulars(to, status, report) {
   if (compareTags(to, from) < 0) points.push({ kind: 'downgrade' })
   if (compareTags(to, from) === 0) points.push({ kind: 'same' })
   const [before, after] = [
-    report?.state?.schema ?? null,
+    report?.database?.schema ?? null,
     report?.latest === to ? (report.release?.schema ?? null) : null,
   ]
   if (before !== null && after !== null)
     points.push({ kind: before === after ? 'schema.same' : 'schema', before, after })
-  if (report?.state) points.push({ kind: 'snapshot', database: report.state.database })
+  if (report?.database) points.push({ kind: 'snapshot', database: report.database.name })
   if (status.switch?.order === 'stop-first') points.push(pausePoint(to, status.switch, report))
   if (report?.trust?.signed === false && status.backup !== to) points.push({ kind: 'unsigned' })
   return points

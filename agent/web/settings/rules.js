@@ -2,7 +2,7 @@
 // Must hold: members that the form does not show stay as they are.
 
 import { call } from './endpoints.js'
-import { make, onUse, put, show, ui } from './page.js'
+import { make, onUse, putCode, show, ui } from './page.js'
 import { render } from './render.js'
 import { state } from './state.js'
 import { dayName, DAYS, faultText, t } from './words.js'
@@ -20,7 +20,7 @@ export async function openRules() {
   const answer = await call('GET', '/policy')
   if (question !== asked) return
   show(ui.rulesForm, answer.kind === 'ok')
-  put(ui.ruleProblem, faultText(answer))
+  putCode(ui.ruleProblem, faultText(answer))
   if (answer.kind !== 'ok') return
   const { own, limits } = answer.body
   const most = limits.mode ?? 'notify'
@@ -75,7 +75,7 @@ export async function changeRules(edit) {
 
 async function saveRules() {
   const answer = await changeRules(written)
-  put(ui.ruleProblem, faultText(answer))
+  putCode(ui.ruleProblem, faultText(answer))
   if (answer.kind !== 'ok') return
   state.notice = t('rules.saved')
   ui.rules.open = false

@@ -73,7 +73,8 @@ export function withWhy(text, why) {
 export const withoutStop = (text) => text.replace(STOP, '')
 export const stopped = (text) => (language === 'en' ? `${withoutStop(text)}.` : text)
 
-const errorText = (code) => t(`error.${code}` in words ? `error.${code}` : 'error.unexpected')
+/** of a code that the page does not know, the service's own words are enough */
+const errorText = (code) => ifAny(`error.${code}`, {})
 
 /** The page's sentence for the code, then the service's own words. */
 export const because = ({ code, message }) => withoutStop(withWhy(withoutStop(errorText(code)), message))
@@ -91,7 +92,7 @@ export function waiting(wait) {
 export function faultText({ kind, code, body }) {
   if (kind === 'ok') return ''
   if (kind !== 'problem') return t('notice.lost')
-  return [errorText(code), body.detail, body.hint].filter(Boolean).join(language === 'en' ? ' ' : '\n')
+  return [withWhy(errorText(code), body.detail), body.hint].filter(Boolean).join(language === 'en' ? ' ' : '\n')
 }
 
 /** `unit` false: without the unit. `scale`: the number that decides the unit. */

@@ -118,9 +118,10 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
   if (skipped.length > 0)
     return `${service} stays on ${from}: ${skipped.join(', ')} failed here before, and there is no other newer release`
   if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'already in place'}`
-  const moved = report === null || report.switchMs === null ? '' : `; ${formatMoved(report)}`
+  const isLive = report !== null && report.switchMs !== null // one that was stopped may still be
+  const moved = isLive ? `; ${formatMoved(report)}` : ''
   const pause = formatPause(report ?? {})
-  return `${service} ${to ?? ''} is in place, replacing ${from}${moved}${pause === null ? '' : `; ${pause}`}`
+  return `${service} ${to ?? ''} is ${isLive ? 'running and healthy' : 'in place'}, replacing ${from}${moved}${pause === null ? '' : `; ${pause}`}`
 }
 
 function told({ service, report, flags: { rehearse: asked } }: Context, foreseen: Foreseen): number {

@@ -134,8 +134,8 @@ function stalledLines({ stalled, schedule }: Look): string[] {
 }
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
-  const waited = formatPause({ pauseMs }) ?? 'no client had to wait'
-  const what = `${formatWay(from, to)}: ${outcome} at ${at}`
+  const waited = formatPause({ pauseMs }) ?? 'no request had to wait'
+  const what = `${formatWay(from, to)}: ${plain(outcome)} at ${at}`
   return error === null ? `${what}; ${waited}` : `${what} (${withoutWords(error.message)})`
 }
 
@@ -185,8 +185,10 @@ function lastLine({
   }
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
-  return `${what}: ${outcome}${at}${error === null ? '' : ` (${withoutWords(error.message)})`}`
+  return `${what}: ${plain(outcome)}${at}${error === null ? '' : ` (${withoutWords(error.message)})`}`
 }
+
+const plain = (outcome: string) => outcome.replaceAll('_', ' ')
 
 export async function releases(context: Context): Promise<number> {
   const located = await locate(context)

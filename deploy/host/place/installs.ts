@@ -54,7 +54,8 @@ async function ofOneUser(executable: string): Promise<Receipt | null> {
   const path = receiptPath(executable)
   const at = await lstat(path).catch(() => null)
   if (at === null) return null
-  if (isRoot()) await assertTrusted(path, 'the receipt', 'run this command as the user that owns the install')
+  if (isRoot())
+    await assertTrusted(path, 'the record of the install', 'run this command as the user that owns the install')
   else if (at.uid !== process.getuid?.())
     throw new BatonError('refused', `${path} belongs to user id ${at.uid}, not to the user running this command`)
   const receipt = await readReceiptBeside(executable)
@@ -71,7 +72,7 @@ async function judged(
     const receipt = await read()
     if (receipt === null) return null
     if (receipt.service !== service)
-      throw new BatonError('refused', `its receipt is for ${JSON.stringify(receipt.service.slice(0, 40))}`)
+      throw new BatonError('refused', `it belongs to ${JSON.stringify(receipt.service.slice(0, 40))}`)
     const { program } = layoutOfReceipt(receipt, person)
     if (isRoot()) await assertTrusted(program, 'its program', 'run `install.sh` again')
     const { node } = receipt

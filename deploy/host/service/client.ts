@@ -38,7 +38,6 @@ export interface Watcher {
   starting?(operation: Operation): Promise<string | null>
 }
 
-const SNAPSHOT = { state: 'snapshot' }
 const POLL_MS = 200
 /** how long a question may take before what the new release says is told */
 const TOLD_MS = 1000
@@ -96,13 +95,13 @@ export function connect({ address, basePath, token }: Access) {
       const body = {
         ...(tag === null ? {} : { tag }),
         ...(allowIrreversible ? { allowIrreversible } : {}),
-        ...(restoreState ? SNAPSHOT : {}),
+        ...(restoreState ? { restoreState } : {}),
         ...(now ? { now } : {}),
       }
       return operationIn(expected(await ask('', 'POST', body), 202))
     },
     rollback: async ({ restoreState, now }: Omit<Allowed, 'allowIrreversible'>) => {
-      const body = { ...(restoreState ? SNAPSHOT : {}), ...(now ? { now } : {}) }
+      const body = { ...(restoreState ? { restoreState } : {}), ...(now ? { now } : {}) }
       return operationIn(expected(await ask('/rollback', 'POST', body), 202))
     },
     /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */

@@ -28,6 +28,7 @@ import {
   type Status,
   durationText,
 } from '../../../agent/words.ts'
+import { usage } from '../../lib/flags.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { tellBefore, tellOfSkipped, withWayBack } from './advice.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
@@ -286,5 +287,9 @@ export async function pauseUpdates(receipt: Receipt, until: string | null): Prom
       `${receipt.service} does not answer, so nothing was changed; while down, it does not update itself`,
     )
   const { pauseUntil: _, ...own } = (await client.policy()).own
-  return await client.policy(until === null ? own : { ...own, pauseUntil: until })
+  return await client.policy(until === null ? own : { ...own, pauseUntil: until }).catch((cause: unknown) => {
+    // the service names its own setting
+    if (!(cause instanceof BatonError) || cause.code !== 'invalid_request') throw cause
+    throw usage(cause.message.replace('in `pauseUntil`', 'for --pause-until'))
+  })
 }

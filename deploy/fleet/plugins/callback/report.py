@@ -312,7 +312,7 @@ def _remark(now, it):
         return f"left out: {it['why']}"
     if now.get("inFlight"):
         flight = now["inFlight"]
-        return f"an operation is in flight: {flight['kind']} from {flight['from']} to {flight['to'] or 'another release'}"
+        return f"an operation is running: {flight['kind']} from {flight['from']} to {flight['to'] or 'another release'}"
     if now.get("probation"):
         return f"{now['probation']['tag']} is still on probation"
     tried = TRIED.get((now.get("trial") or {}).get("verdict"), "not on a copy of its data") if now.get("trial") else ""
