@@ -251,7 +251,7 @@ test.long(
       const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
       match(
         error.message,
-        'the application itself answered 200): no server is listening in the main thread, only in a worker thread',
+        'the application itself responded with 200): no server is listening in the main thread, only in a worker thread',
       )
       match(error.hint ?? '', 'listen in the main thread, and leave the work to the worker')
     }

@@ -599,7 +599,7 @@ async function commandsOf(title: string): Promise<string[]> {
   const guide = await readFile(join(import.meta.dirname, '..', 'docs', 'author', 'signing.md'), 'utf8')
   const section = guide.split('\n## ').find((one) => one.startsWith(`${title}\n`)) ?? ''
   const [, block = ''] = /```sh\n([\s\S]*?)```/.exec(section) ?? []
-  return block.split('\n').flatMap((line) => /^npm run -s trust -- (.*)$/.exec(line)?.[1] ?? [])
+  return block.split('\n').flatMap((line) => /^npx baton trust (.*)$/.exec(line)?.[1] ?? [])
 }
 
 for (const [title, expected] of [
@@ -612,7 +612,7 @@ for (const [title, expected] of [
 ] as const) {
   test(`the guide: ${title.toLowerCase()}; hosts of the first root follow`, async () => {
     await using it = await maintainer(['v1.0.0', 'v1.1.0'])
-    const here = (line: string): string => line.replaceAll(/\bdist\b/g, it.dist)
+    const here = (line: string): string => `${line}${line === 'init' ? ' --service beacon' : ''} --dir ${it.dist}`
     for (const line of await commandsOf('Begin')) assert.not.match(await it.run(here(line)), /exit \d/)
     const root = await rootOf(it)
     await using state = await stateFolder()
