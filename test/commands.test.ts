@@ -162,6 +162,7 @@ test('who has built a release is told to publish it, and to make its image if th
     'next: npx baton publish v1.0.0',
     'or, for containers: npx baton image v1.0.0',
   ])
+  equal(told({ publish, root: 'root.json' }), ['next: npx baton trust sign', 'then: npx baton publish v1.0.0'])
   match(told({}).join('\n'), /^next: npx baton publish v1\.0\.0 --to </)
 })
 

@@ -259,10 +259,11 @@ function isPattern(text: string): boolean {
 }
 
 /** What comes after the build of a release, in commands. Pure. */
-export function afterBuild({ publish, image }: Pick<Project, 'publish' | 'image'>, tag: string): string[] {
+export function afterBuild({ publish, image, root }: Pick<Project, 'publish' | 'image' | 'root'>, tag: string): string[] {
   const to = publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
   return [
-    `next: npx baton publish ${tag}${to}`,
+    ...(root === null ? [] : ['next: npx baton trust sign']),
+    `${root === null ? 'next' : 'then'}: npx baton publish ${tag}${to}`,
     ...(image === null ? [] : [`or, for containers: npx baton image ${tag}`]),
   ]
 }
