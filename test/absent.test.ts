@@ -37,13 +37,13 @@ test('an update is refused while rows are kept under another name than the relea
   match(doctor.stdout + doctor.stderr, /warning.*orders\.db does not exist/)
   const dry = await it.word('upgrade', '--user', '--dry-run', 'v1.1.0')
   is(dry.exitCode, 7, dry.stderr)
-  match(dry.stderr, 'the update would have no snapshot')
+  match(dry.stderr, 'the update would run without a snapshot')
   match(dry.stderr, /^hint: if the database has another name, create a symlink to it at that path/m)
 
   await it.word('stop', '--user', '-q')
   const offline = await it.word('upgrade', '--user', '-y', 'v1.1.0')
   is(offline.exitCode, 7, offline.stderr)
-  match(offline.stderr, 'the update would have no snapshot')
+  match(offline.stderr, 'the update would run without a snapshot')
   is((await it.word('start', '--user', '-q')).exitCode, 0)
 
   await symlink('data/orders.db', join(stateDirectory, 'orders.db'))

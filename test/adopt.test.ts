@@ -393,7 +393,7 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     is(await answer('/who'), 'shop@v0.0.2 shop@v0.0.2', 'in a worker and in a child')
     await appendFile(join(folder, 'server.js'), 'this is no program')
     await heard('v0.0.3: reverted')
-    match(said, /v0\.0\.3: reverted.*it exited with code 1, after it wrote: .*SyntaxError: Unexpected identifier/)
+    match(said, /v0\.0\.3: reverted.*it exited with code 1 after printing: .*SyntaxError: Unexpected identifier/)
     is(await answer(), 'two')
   } finally {
     child.kill('SIGINT')

@@ -214,9 +214,9 @@ test('a real install, by its own command: status, then the upgrade; its health i
   const rowNow = async () => rowsIn((await it.word('status', '--all', '--json')).stdout)[0]
   const before = await rowNow()
   equal([before?.service, before?.version, before?.health, before?.last], ['shop', 'v1.0.0', 'well', null])
-  match((await it.word('status')).stdout, /^health .* answers 200$/m)
+  match((await it.word('status')).stdout, /^health .* returns 200$/m)
   await writeFile(join(it.stateDirectory, 'ill'), '')
-  match((await it.word('status')).stdout, /^health {5}\/healthz answers 503, expected 2xx$/m)
+  match((await it.word('status')).stdout, /^health {5}\/healthz returns 503, expected 2xx$/m)
   is((await rowNow())?.health, 'unwell (503)')
   await rm(join(it.stateDirectory, 'ill'))
   const checked = rowsIn((await it.word('check', '--all', '--json')).stdout)

@@ -123,8 +123,8 @@ test.long(
 )
 
 for (const [fault, why] of [
-  ['exits', /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*it does not start/],
-  ['throws-later', /v1\.1\.0 failed during probation: it exited with code 1, after it wrote: .*TypeError/],
+  ['exits', /v1\.1\.0 did not take over: it exited with code 1 after printing: .*it does not start/],
+  ['throws-later', /v1\.1\.0 failed during probation: it exited with code 1 after printing: .*TypeError/],
   ['never-listens', /v1\.1\.0 did not take over: it was not ready within 5000 ms/],
   ['listens-elsewhere', /v1\.1\.0 did not take over: expected it to listen on 127\.0\.0\.1:\d+, got 127\.0\.0\.1:0/],
   ['ill', /v1\.1\.0 did not take over: it was not ready within 5000 ms: expected status 2xx from \/, got 500/],

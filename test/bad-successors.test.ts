@@ -51,7 +51,7 @@ interface Case {
 
 const ALL: Case[] = [
   // the slow ones first
-  script('hangs-on-version', 'verify', /it did not answer within 10 s/),
+  script('hangs-on-version', 'verify', /it did not respond within 10 s/),
   { ...script('dies-after-5s', 'probation', /killed by SIGKILL/, { probation: '6s' }), long: true },
   script('hangs-before-ready', 'before ready', /not ready within 4000 ms/, { readyTimeout: '4s' }),
   { ...script('lies-to-verify', 'verify', /expected v1\.2\.0, got v0\.0\.1/), isNamed: true },

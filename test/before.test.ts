@@ -64,7 +64,7 @@ test('stop-first: it runs when the old process has ended, and at a rollback and 
   is(outcome, 'reverted')
   match(
     error?.message ?? '',
-    /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*no such column: price/,
+    /v1\.1\.0 did not take over: it exited with code 1 after printing: .*no such column: price/,
   )
   match(error?.message ?? '', /`server\.js migrate \S+`, which runs before the application, failed with exit code 3/)
   equal((await log()).slice(3), [there, 'v1.0.0 after v1.0.0 ended true true'])

@@ -152,7 +152,7 @@ test('a release that locks its database out by a second connection of its own is
     await using it = await installed('locks-itself')
     const { outcome, error } = await it.updated()
     is(outcome, 'reverted')
-    is(error?.message, 'v1.1.0 did not take over: it exited with code 1, after it wrote: Error: database is locked')
+    is(error?.message, 'v1.1.0 did not take over: it exited with code 1 after printing: Error: database is locked')
     equal(
       (await journalOf(it.home)).bad.map(({ tag, hadMs }) => [tag, hadMs]),
       [['v1.1.0', undefined]],
@@ -193,8 +193,8 @@ test('a crash that only the rescue counts has its last words, and what the host 
     equal(await rescue(it.home.receipt, failed), { did: 'reverted', from: 'v1.1.0', to: 'v1.0.0' })
     const { history, bad } = await journalOf(it.home)
     const said = history[0]?.error?.message ?? ''
-    if (isBad) match(said, /it exited with code 1, after it wrote: Error: it does not start$/)
-    else match(said, /after it wrote: Error: ENOSPC.*; this host has no disk space or inodes left, so v1/)
+    if (isBad) match(said, /it exited with code 1 after printing: Error: it does not start$/)
+    else match(said, /after printing: Error: ENOSPC.*; this host has no disk space or inodes left, so v1/)
     equal(
       bad.map(({ tag }) => tag),
       isBad ? ['v1.1.0'] : [],

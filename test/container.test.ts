@@ -308,7 +308,7 @@ test('an error inside a pull that was answered with 200 is an error, and so is a
     const missing = await rejects(client.distribution('r.example/b:v1', null), withCode('release_not_found'))
     const { message, hint } = missing as BatonError
     match(hint ?? '', /^check the tag and the repository/) // no feed has it, which the code's own hint speaks of
-    match(message, /^there is no image r\.example\/b:v1: the engine answered 500 to GET \S+: manifest unknown$/)
+    match(message, /^there is no image r\.example\/b:v1: the engine returned 500 for GET \S+: manifest unknown$/)
   } finally {
     client.close()
   }

@@ -27,7 +27,7 @@ const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     if (existsSync(dies)) setTimeout(die, 1000) // a start waits up to half a second for the lock of the command that starts it
   })`
 const CRASHES =
-  /it (?:exited unexpectedly|has exited unexpectedly \d+ times since it was started, last) with exit code 1 at \d{4}-\S+Z, after it wrote: TypeError: the licence has expired/
+  /it (?:exited unexpectedly|has exited unexpectedly \d+ times since it was started, last) with exit code 1 at \d{4}-\S+Z after printing: TypeError: the licence has expired/
 
 test('the supervisor has given the old version up: a release that dies in the same way is not waited for, says its error, and is not remembered as failed', async () => {
   await using it = await adopted(DIES)
@@ -120,7 +120,7 @@ test.long(
     await it.release('v1.1.0', `${DIES}\n  setTimeout(() => { throw new TypeError('the licence; has expired') }, 200)`)
     const upgrade = await it.word('upgrade', '--user')
     is(upgrade.exitCode, 8, upgrade.stderr)
-    match(upgrade.stderr, /it exited with code 1, after it wrote: TypeError: the licence; has expired/)
+    match(upgrade.stderr, /it exited with code 1 after printing: TypeError: the licence; has expired/)
     const how = String.raw`v1\.1\.0 (?:failed during probation|did not take over): it exited with code 1`
     const expected = {
       status: [`^last .*: reverted at .* \\(${how}\\)$`],
@@ -131,7 +131,7 @@ test.long(
       const { stdout } = await it.word(word, '--user')
       for (const line of lines) match(stdout, new RegExp(line, 'm'))
       ok(!stdout.includes('the licence'), stdout)
-      match((await it.word(word, '--user', '--json')).stdout, /after it wrote: TypeError: the licence; has expired/)
+      match((await it.word(word, '--user', '--json')).stdout, /after printing: TypeError: the licence; has expired/)
     }
   },
 )

@@ -101,7 +101,7 @@ test('an answer to the look that is none leaves that host out, whatever it is, a
     Object.entries(refused).filter(([, why]) => why === 'taken for an answer'),
     [],
   )
-  match(refused['h2'] ?? '', "the host's answer cannot be read: `running`: expected a tag of the form vX.Y.Z, got 5")
+  match(refused['h2'] ?? '', "could not read the host's response: `running`: expected a tag of the form vX.Y.Z, got 5")
   match(refused['h8'] ?? '', 'expected an exit code from 0 to 9, got 77')
   match(refused['h12'] ?? '', 'the answer was cut off')
 

@@ -27,7 +27,7 @@ test('the old process is told that it goes on after a revert, each that leaves i
   equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 drained', 'v1.0.0 resume'])
   match(
     reverted.error?.message ?? '',
-    /failed during probation: it exited with code 5, after it wrote: .*Error: the disk has melted/,
+    /failed during probation: it exited with code 5 after printing: .*Error: the disk has melted/,
   )
 
   // the new one cannot take over: this process has ended nothing
@@ -58,7 +58,7 @@ test('a release that wants a port which it does not get: the operation tells wha
     is(outcome, 'reverted')
     const message = error?.message ?? ''
     match(message, new RegExp(`v1\\.1\\.0 did not take over: it exited with code ${code}, `))
-    match(message, `, after it wrote: Error: bind EADDRINUSE 127.0.0.1:${world.taken}`)
+    match(message, ` after printing: Error: bind EADDRINUSE 127.0.0.1:${world.taken}`)
     not(/\p{Cc}/u.test(message), JSON.stringify(message))
     is((await journalOf(world.home)).history[0]?.error?.message, message)
   }

@@ -107,7 +107,7 @@ test('what an author has written is not changed: a difference is shown, and a se
 test('an application that does not start, or is well at no path, is told as a note and keeps nothing from being written', async () => {
   await using broken = await folderWith(`throw new Error('no key')`)
   const said = await broken.init('--yes', '--try')
-  match(said.stderr, /note: in a test start, it exited with code 1, after it wrote: [^]*no key/)
+  match(said.stderr, /note: in a test start, it exited with code 1 after printing: [^]*no key/)
   is((await broken.config())['service'], 'shop')
 
   await using odd = await folderWith(
@@ -153,7 +153,7 @@ test.long('--try names an application that listens, and ends a second later, wit
   const { stderr } = await brief.init('--yes', '--try')
   match(
     stderr,
-    /note: in a test start, it was listening after .*, but then exited with code 1, after it wrote: [^]*no queue/,
+    /note: in a test start, it was listening after .*, but then exited with code 1 after printing: [^]*no queue/,
   )
   is((await brief.config())['healthPath'], undefined)
 })
@@ -168,9 +168,9 @@ async function failedStart(text: string) {
 
 test('a start that fails says whether it ended with an error, and shows nothing of what looks at it', async () => {
   const usage = await failedStart(`console.log('usage: shop serve')`)
-  equal([usage?.why, usage?.isFault], ['it exited with code 0, after it wrote: usage: shop serve', false])
+  equal([usage?.why, usage?.isFault], ['it exited with code 0 after printing: usage: shop serve', false])
   const absent = await failedStart(`require('node:fs').readdirSync('public')`)
-  match(absent?.why ?? '', /^it exited with code 1, after it wrote: [^]*ENOENT[^]*'public'/)
+  match(absent?.why ?? '', /^it exited with code 1 after printing: [^]*ENOENT[^]*'public'/)
   is(absent?.isFault, true)
   not.match(absent?.why ?? '', 'data:text/javascript')
 })
@@ -747,7 +747,7 @@ test('if every path is answered, none is proposed as a health route, and that is
   )
   const { stderr } = await shop.init('--yes', '--try')
   match(stderr, 'note: every path returns 2xx, so no health route could be identified')
-  match(stderr, 'If the application has no health route, use a page that answers 200, such as `/`')
+  match(stderr, 'If the application has no health route, use a page that returns 200, such as `/`')
   is((await shop.config())['healthPath'], undefined)
 })
 

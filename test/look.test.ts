@@ -46,7 +46,7 @@ test('a release that serves, and ends a second later, fails its build with its l
   await using it = await built(`${AUTO}${SERVE}setTimeout(() => { throw new Error('no queue') }, 1000)\n`)
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
-  match(error.message, /it answered \/ with 200 after .*, but then exited with .*, after it wrote: [^]*no queue/)
+  match(error.message, /it answered \/ with 200 after .*, but then exited with .* after printing: [^]*no queue/)
 })
 
 test.long('a trial start has the environment that an install gives, and nothing of the developer’s', async () => {

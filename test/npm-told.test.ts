@@ -65,7 +65,7 @@ test('an addon is named in a hint only if the error is of it', () => {
   const hintOf = (message: string, rebuilt = lacking) =>
     whyTryFailed(new BatonError('verify_failed', message, { hint: startedAs(RECIPE) }), rebuilt).hint ?? ''
   const other =
-    'starting the built release: it exited with code 1, after it wrote: TypeError: util.log is not a function'
+    'starting the built release: it exited with code 1 after printing: TypeError: util.log is not a function'
   match(hintOf(other), /^it is started in an empty directory/)
   match(whyTryFailed(new Error(other), lacking).message, '; modern-syslog has not been built')
   for (const said of [

@@ -33,15 +33,15 @@ test('a process of another user that has the database open is told with its comm
       (who: string) => `v2 did not take over: ${who} has ${database} open, so the database cannot be replaced`,
     ]
     for (const form of forms) {
-      const named = await withOpener(said(form('a process of another user')))
+      const named = await withOpener(said(form("another user's process")))
       is(named.message, form(`sleep 61 (pid ${opener.pid}, user root)`))
       equal([named.code, named.hint, named.members], ['refused', 'end that first', { from: 'v1' }])
     }
     opener.kill('SIGKILL')
     await once(opener, 'exit')
     is(
-      (await withOpener(said(forms[0]?.('a process of another user') ?? ''))).message,
-      forms[0]?.('a process of another user'),
+      (await withOpener(said(forms[0]?.("another user's process") ?? ''))).message,
+      forms[0]?.("another user's process"),
     )
   } finally {
     opener.kill('SIGKILL')

@@ -259,12 +259,12 @@ test('a login that throws, hangs, or answers anything but true lets nobody in; t
   await Promise.all(
     faults.map(async (authorize) => {
       const refused = await rejects(admitted(authorize), withCode('unauthorized'))
-      is(refused.message, "the request has no valid password, and the application's login does not authorize it")
+      is(refused.message, 'the request has neither a valid password nor a login that the application allows to update')
       await admitted(authorize, { authorization: `Bearer ${PASSWORD}` })
     }),
   )
   equal(events.map((event) => ('message' in event ? event.message : '')).toSorted(), [
-    "the application's `authorize` failed: it did not answer within 10 s",
+    "the application's `authorize` failed: it did not respond within 10 s",
     "the application's `authorize` failed: the session store is away",
     "the application's `authorize` failed: the session store is away",
   ])

@@ -232,6 +232,6 @@ async function panelSays(host: RoomHost, lines: readonly string[]): Promise<void
 function withoutFigures(line: string): string {
   return line
     .replaceAll(/20\d\d-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
-    .replaceAll(/, after it wrote: .*?\(can update itself\)/g, '')
+    .replaceAll(/ after printing: .*?\(can update itself\)/g, '')
     .replaceAll(/\b\d+(\.\d+)?(?= m?s\b| MiB)/g, 'N')
 }

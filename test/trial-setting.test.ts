@@ -93,8 +93,16 @@ for (const [what, rehearse, fault] of [
   ],
   ['a file elsewhere', { files: ['../other'] }, 'expected paths inside the state directory'],
   ['a file by its whole path', { files: ['/etc/passwd'] }, 'expected paths inside the state directory'],
-  ['the whole state directory', { files: ['uploads/..'] }, 'other than `update` and the directory itself'],
-  ['what is Baton’s own', { files: ['./update/journal.json'] }, 'other than `update` and the directory itself'],
+  [
+    'the whole state directory',
+    { files: ['uploads/..'] },
+    'only paths below the state directory, and none in its `update`',
+  ],
+  [
+    'what is Baton’s own',
+    { files: ['./update/journal.json'] },
+    'only paths below the state directory, and none in its `update`',
+  ],
   ['a word that is neither true nor false', { reversible: 'yes' }, 'expected true or false in `trial.reversible`'],
 ] as const)
   test(`refuses ${what}`, () => {

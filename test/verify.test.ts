@@ -121,7 +121,7 @@ for (const [title, body, expected] of [
   [
     'fails',
     'echo "cannot open libfoo.so" >&2; exit 127',
-    /expected exit code 0, got 127, after it wrote: "cannot open libfoo\.so"$/,
+    /expected exit code 0, got 127 after printing: "cannot open libfoo\.so"$/,
   ],
   ['says the tag, and fails', 'echo beacon v1.1.0; exit 1', /expected exit code 0, got 1$/],
   ['dies', 'kill -SEGV $$', /it was killed by SIGSEGV$/],
@@ -152,7 +152,7 @@ test('ends an executable that hangs, with whatever it has started', async () => 
   await using it = await lab()
   const started = performance.now()
   const body = '#!/bin/sh\nsleep 1000 &\necho $! >"$0.ran"\nsleep 1000\n'
-  assert.match(await it.failure(body, { timeoutMs: 300 }), /it did not answer within 0\.3 s$/)
+  assert.match(await it.failure(body, { timeoutMs: 300 }), /it did not respond within 0\.3 s$/)
   assert.ok(performance.now() - started < 5_000)
   const pid = Number(await readFile(`${it.path}.ran`, 'utf8'))
   assert.ok(await gone(pid))

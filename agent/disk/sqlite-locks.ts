@@ -10,7 +10,7 @@ import { callLibc, hasLibc } from '../sockets/libc.ts'
 const [F_ULOCK, F_TLOCK, F_TEST, LOCKS_END] = [0, 2, 3, 0x4000_0200n]
 
 /** What `foreignHolder` says of a process that this user may not look at. Root's own command can name it. */
-export const ANOTHER_USERS = 'a process of another user'
+export const ANOTHER_USERS = "another user's process"
 
 /** Whether another process holds a lock to write: a transaction has written, or is about to. False if this host cannot tell. */
 export async function isWriteLocked(database: string): Promise<boolean> {

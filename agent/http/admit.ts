@@ -21,7 +21,7 @@ export function makeAdmit(
 ): (request: IncomingMessage) => Promise<void> {
   const asked = async (request: IncomingMessage): Promise<boolean | null> => {
     try {
-      const late = () => new Error(`it did not answer within ${AUTHORIZE_MS / 1000} s`)
+      const late = () => new Error(`it did not respond within ${AUTHORIZE_MS / 1000} s`)
       return authorize === null ? null : await inTime(AUTHORIZE_MS, (async () => authorize(request))(), late)
     } catch (cause) {
       log({ event: 'warning', message: `the application's \`authorize\` failed: ${reasonOf(cause)}` })
@@ -36,7 +36,7 @@ export function makeAdmit(
     const hasBearer = sent.some((value) => /^bearer /i.test(value))
     if (said === null || hasBearer) return guard.pass(request)
     throw unauthorized(
-      "the request has no valid password, and the application's login does not authorize it",
+      'the request has neither a valid password nor a login that the application allows to update',
       'log in to the application as a user who is allowed to update it, or send the password',
     )
   }

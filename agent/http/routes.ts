@@ -90,7 +90,7 @@ export function makeRoutes(
 function is(fields: Fields, name: 'allowIrreversible' | 'now' | 'restoreState'): boolean {
   const value = fields[name] === undefined ? false : fields[name]
   if (typeof value === 'boolean') return value
-  throw new BatonError('invalid_request', `expected true in \`${name}\``)
+  throw new BatonError('invalid_request', `expected \`${name}\` to be true`)
 }
 
 const OPERATION = '/operations/'

@@ -10,7 +10,7 @@ import { BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
 import type { Release } from '../words/release.ts'
 import type { Progress } from '../words/state.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
-import { afterItWrote } from '../words/wrote.ts'
+import { afterPrinting } from '../words/wrote.ts'
 import type { DownloadOptions } from './steps/download.ts'
 import type { Candidate, Steps } from './story.ts'
 
@@ -113,5 +113,5 @@ async function fetchBy(executable: string, fetch: Fetch, told: Told, signal?: Ab
 
 function endOf({ code, signal, stopped, said }: Ran): string {
   const how = stopped ?? signal ?? `exit code ${code}`
-  return `it ended (${how})${afterItWrote(said.trim())}`
+  return `it ended (${how})${afterPrinting(said.trim())}`
 }

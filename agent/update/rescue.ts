@@ -12,7 +12,7 @@ import { blameOf, lateBy, orHindered } from '../words/blame.ts'
 import { BatonError } from '../words/errors.ts'
 import { lineOf } from '../words/said.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
-import { afterItWrote } from '../words/wrote.ts'
+import { afterPrinting } from '../words/wrote.ts'
 import { decide } from './decide.ts'
 import { inPlaceOf } from './installed.ts'
 import { clearLeftovers, hasBackup, takeBack } from './steps/swap.ts'
@@ -49,7 +49,7 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
   const { operation, probation } = await journal.read()
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
   const { from, to, kind, failures, failed: how = { message: reason, hadMs } } = probation
-  const said = afterItWrote(how === probation.failed ? null : last.said)
+  const said = afterPrinting(how === probation.failed ? null : last.said)
   const message = `${to} failed ${failures === 0 ? 'once' : `${failures + 1} times`} during probation: ${how.message}${said}`
   const failure = orHindered(
     how.hadMs === undefined

@@ -11,7 +11,7 @@ import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
 import type { Tag } from '../words/release.ts'
 import { isCount, parsedJson, quoted, quotedUpTo } from '../words/untrusted.ts'
-import { afterItWrote } from '../words/wrote.ts'
+import { afterPrinting } from '../words/wrote.ts'
 
 export interface RunOptions {
   /** for the answer; default VERSION_TIMEOUT_MS */
@@ -54,7 +54,7 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
   const ended = await runPatiently(path, variables, timeoutMs, options.signal)
-  const said = afterItWrote(ended.said === '' ? null : quotedUpTo(SAID_MAX_CHARS, ended.said.trim()))
+  const said = afterPrinting(ended.said === '' ? null : quotedUpTo(SAID_MAX_CHARS, ended.said.trim()))
   if (ended.signal !== null)
     throw failedOrHindered(path, `it was killed by ${ended.signal}`, said, 'the file may be damaged')
   if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)
@@ -144,7 +144,7 @@ async function runOnce(
     group: process.getuid?.() === 0 ? 'own, left' : 'own',
   })
   if (ran.stopped === 'called off') throw signal?.reason as Error
-  if (ran.stopped === 'late') throw failed(path, `it did not answer within ${timeoutMs / 1000} s`)
+  if (ran.stopped === 'late') throw failed(path, `it did not respond within ${timeoutMs / 1000} s`)
   if (ran.stopped === 'too much') throw failed(path, 'expected one line of output, got much more')
   return ran
 }

@@ -55,7 +55,7 @@ export function refuseUnfit(
   const sharing = others.filter((other) => !isKept(nameOf(other)) && sharesWith(other, container)).map(nameOf)
   if (sharing.length > 0) {
     refuse(
-      `shares a network or PID namespace with, or is linked to, ${sharing.join(', ')}, which would stay attached to the old container`,
+      `cannot be replaced while ${sharing.join(', ')} ${sharing.length === 1 ? 'is linked to it or shares its' : 'are linked to it or share its'} network or PID namespace: the link would stay with the old container`,
       `remove ${sharing.join(', ')} first, and recreate ${sharing.length === 1 ? 'it' : 'them'} afterwards`,
     )
   }

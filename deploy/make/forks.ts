@@ -49,7 +49,7 @@ export function aboutForks(file: string): { message: string; hint: string } {
     message: `${file} starts node:cluster workers; a service with several processes can run but cannot be updated`,
     hint: isTheirs
       ? `write a \`baton.server.mjs\` that loads the module that the workers run (${pageOf('author/packages.md')}, "A command that starts a cluster")`
-      : 'set `entry` to the file that a worker runs, since one install is one process',
+      : 'set `entry` to the file that a worker runs, because each install runs a single process',
   }
 }
 

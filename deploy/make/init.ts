@@ -88,7 +88,7 @@ export function planInit(
     )
   if (healthPath === null && typeof configured?.['healthPath'] !== 'string')
     notes.push(
-      'no health route was found: set `healthPath`, so that a release must prove that it is healthy, not only that it runs. If the application has no health route, use a page that answers 200, such as `/`',
+      'no health route was found: set `healthPath`, so that a release must prove that it is healthy, not only that it runs. If the application has no health route, use a page that returns 200, such as `/`',
     )
   notes.push(...notesOfFlags(found, configured))
   notes.push(...notesOfConflicts(found, configured))

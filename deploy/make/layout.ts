@@ -15,7 +15,7 @@ export async function layoutFault(
   if (missing.length > 0 && above(folder, isPlugAndPlay) !== null)
     return new BatonError(
       'invalid_settings',
-      "Yarn installed the packages as archives (Plug'n'Play) rather than in node_modules, and a release cannot contain those",
+      "Yarn installed the packages as archives (Plug'n'Play) rather than in node_modules, and a release cannot contain such archives",
       { hint: 'run `yarn config set nodeLinker node-modules`, then `yarn install`' },
     )
   const outside = packages.find((one) => !isInside(folder, one.folder))?.folder

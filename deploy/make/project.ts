@@ -236,7 +236,7 @@ function refuseRehearsal({ requests = [], prepare = '', files = [] }: Rehearse, 
   if (bytes > PREPARE_MAX_BYTES) refuse('trial.prepare', `SQL of at most ${PREPARE_MAX_BYTES} bytes`, bytes)
   for (const got of files) {
     if (!isBelow(got) || BATONS.test(normalize(got)))
-      refuse('trial.files', 'paths inside the state directory, other than `update` and the directory itself,', got)
+      refuse('trial.files', 'only paths below the state directory, and none in its `update`,', got)
   }
 }
 
@@ -259,7 +259,10 @@ function isPattern(text: string): boolean {
 }
 
 /** What comes after the build of a release, in commands. Pure. */
-export function afterBuild({ publish, image, root }: Pick<Project, 'publish' | 'image' | 'root'>, tag: string): string[] {
+export function afterBuild(
+  { publish, image, root }: Pick<Project, 'publish' | 'image' | 'root'>,
+  tag: string,
+): string[] {
   const to = publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
   return [
     ...(root === null ? [] : ['next: npx baton trust sign']),

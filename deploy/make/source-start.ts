@@ -6,7 +6,7 @@ import { mkdir, stat, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
-import { afterItWrote, howEnded, reasonOf, series, untilWell } from '../../agent/words.ts'
+import { afterPrinting, howEnded, reasonOf, series, untilWell } from '../../agent/words.ts'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { sizeHere } from '../lib/http.ts'
 import { formatDuration, formatPorts } from '../lib/progress.ts'
@@ -178,7 +178,7 @@ async function runBefore(
 
 /** What a start that failed is told as. */
 function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
-  const [note, wrote] = [`in a test start, ${problem}`, afterItWrote(started.said())]
+  const [note, wrote] = [`in a test start, ${problem}`, afterPrinting(started.said())]
   const failed = {
     why: `${problem}${wrote}`,
     isFault: ![null, howEnded(0, null)].includes(started.ended()),

@@ -19,7 +19,7 @@ import {
   unpackedHome,
   writeReceipt,
 } from '../../agent/install.ts'
-import { afterItWrote, BatonError, durationText, reasonOf, series, type UpdateTimes } from '../../agent/words.ts'
+import { afterPrinting, BatonError, durationText, reasonOf, series, type UpdateTimes } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp, statusHere } from '../lib/http.ts'
 import { ownName } from '../lib/own-name.ts'
@@ -76,7 +76,7 @@ export interface TryOptions {
 
 /** For a hint, if nothing is known of what may keep it from starting. */
 export function startedAs({ called }: Pick<Project, 'called'>): string {
-  return `it is started in an empty directory, with only the variables that \`environment\` in ${called} sets, and none from your shell`
+  return `the program starts in an empty directory, with only the variables set in \`environment\` of ${called} and none of your shell's`
 }
 
 /** Throws BatonError verify_failed with the application's output. */
@@ -123,7 +123,7 @@ export async function tryOut(
   // the application may read a database that it ships
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
-  const odd = status >= 400 ? ' (set `healthPath` to a page that answers 200)' : ''
+  const odd = status >= 400 ? ' (set `healthPath` to a page that returns 200)' : ''
   return {
     isEverywhere,
     line: `answers ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${formatSeen(seen, port, noted)}; ${switched.words}`,
@@ -172,7 +172,7 @@ function refuseEnd({ ended, said }: Started, before: string, doubt: string): voi
   if (how === null) return
   throw new BatonError(
     'verify_failed',
-    `starting the built release: ${before}, but then ${how}${afterItWrote(said())}`,
+    `starting the built release: ${before}, but then ${how}${afterPrinting(said())}`,
     { hint: doubt },
   )
 }
@@ -257,7 +257,7 @@ async function firstGoodAnswer(
   const other = isElsewhere ? `, but it listens on ${formatPorts(ports)}` : ''
   throw new BatonError(
     'verify_failed',
-    `starting the built release: ${answer}${other}${afterItWrote(started.said())}`,
+    `starting the built release: ${answer}${other}${afterPrinting(started.said())}`,
     {
       hint: isElsewhere ? TO_PORT : doubt,
     },

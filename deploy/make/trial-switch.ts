@@ -58,7 +58,8 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const begun = await ask('/admin/update/rollback', 'POST')
   const { id = '', detail } = recordOf(begun.body)
   if (begun.status === 501) return { words: `the switch was not tried: ${String(detail)}`, warnings: [] }
-  if (begun.status !== 202) throw failed(trial, `its agent answered ${begun.status}: ${JSON.stringify(begun.body)}`)
+  if (begun.status !== 202)
+    throw failed(trial, `its agent responded with ${begun.status}: ${JSON.stringify(begun.body)}`)
   using clients = startClients(trial)
   const operation = await endOf(trial, String(id), async () => (await ask('/admin/update/status')).body as Status)
   const { outcome, error } = operation

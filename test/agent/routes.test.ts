@@ -226,7 +226,7 @@ test('a person may allow a release with no way back; without that word nobody ha
     const answer = await service.ask('POST', '/admin/update', `{"allowIrreversible":${allowIrreversible}}`)
     conforms({ method: 'POST', path: '/admin/update', ...answer })
     is(answer.status, 400, allowIrreversible)
-    match(answer.body, 'expected true in `allowIrreversible`')
+    match(answer.body, 'expected `allowIrreversible` to be true')
   }
   is(service.asked.length, 3)
 })
@@ -237,7 +237,7 @@ test('an update may take the data along that the named release has left; anythin
   equal(service.asked, [['update', 'v1.2.3', false, 'its data']])
   const answer = await service.ask('POST', '/admin/update', '{"tag":"v1.2.3","restoreState":"snapshot"}')
   conforms({ method: 'POST', path: '/admin/update', ...answer })
-  match(answer.body, 'expected true in `restoreState`')
+  match(answer.body, 'expected `restoreState` to be true')
   is(service.asked.length, 1)
 })
 

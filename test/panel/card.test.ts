@@ -400,10 +400,10 @@ test('stop-first: the question says how long nobody is served, the card who come
   await shown(page, '#confirmPoints li', 'Requests will wait about 110 ms, as in the last update.')
   await page.click('#no')
   for (const [expectedMs, says] of [
-    [8000, 'Requests will wait about 8 s, as in the trial on a copy of your data.'],
+    [8000, 'Based on the trial on a copy of your data, requests will wait about 8 s.'],
     [
       25_000,
-      'Requests would wait about 25 s, as in the trial on a copy of your data. That is longer than maxPause allows, so the update will be refused before anything stops.',
+      'Based on the trial on a copy of your data, requests would wait about 25 s. That is longer than maxPause allows, so the update will be refused before anything stops.',
     ],
   ] as const) {
     stub.world.report = report({ pause: { expectedMs, shownBy: 'trial' } })

@@ -23,7 +23,7 @@ const FAILED = {
 }
 /** what a release that dies at its start is answered with */
 export const LONG_REASON =
-  'v1.1.0 did not serve within 60 s: it exited with code 1, after it wrote: Error: `STRIPE_KEY` is not set · at configure (/opt/beacon/app/configuration.js:41:9) · at main (/opt/beacon/app/server.js:12:3) · Node.js v26.10.0'
+  'v1.1.0 did not serve within 60 s: it exited with code 1 after printing: Error: `STRIPE_KEY` is not set · at configure (/opt/beacon/app/configuration.js:41:9) · at main (/opt/beacon/app/server.js:12:3) · Node.js v26.10.0'
 const HISTORY = (['reverted', 'cancelled', 'failed', 'rolled_back', 'updated'] as const).map((outcome, at) =>
   operation('update', {
     kind: outcome === 'rolled_back' ? 'rollback' : 'update',

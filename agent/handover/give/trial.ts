@@ -11,7 +11,7 @@ import { isDatagrams } from '../../sockets/datagrams.ts'
 import { untilWell } from '../../words/until-well.ts'
 import { inTime } from '../../words/in-time.ts'
 import type { Ability, Tickets, ToPredecessor } from '../../words/wire.ts'
-import { afterItWrote } from '../../words/wrote.ts'
+import { afterPrinting } from '../../words/wrote.ts'
 import { NOT_YET_MS, probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
 import { took } from '../moments.ts'
 
@@ -236,7 +236,7 @@ export async function whyOf(cause: unknown, successor: Successor): Promise<strin
 
 /** The last words of a process that has ended, as the end of a message. */
 export async function lastWordsOf(child: Pick<Child<unknown, never>, 'lastWords'> | null): Promise<string> {
-  return afterItWrote((await child?.lastWords()) ?? null)
+  return afterPrinting((await child?.lastWords()) ?? null)
 }
 
 function sayBothIll({ log, tag }: TrialOptions, { why }: Exclude<ProbeVerdict, { is: 'well' }>): void {

@@ -126,7 +126,7 @@ async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<
     took('started again')
     return true
   } catch (second) {
-    warn(`could not start ${from} again: ${await whyOf(second, again)}${await lastWordsOf(again)}`)
+    warn(`could not restart ${from}: ${await whyOf(second, again)}${await lastWordsOf(again)}`)
     if (isReady && again.isAlive()) return true // it goes on without this process
     await notifySystemd([`MAINPID=${process.pid}`])
     await again.end()

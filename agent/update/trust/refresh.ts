@@ -29,7 +29,7 @@ const REFUSALS: Record<Tuf.Refusal['kind'], [code: BatonError['code'], hint?: st
     'metadata_expired',
     "check this host's clock; if it is right, ask the maintainer to sign the feed again (`baton trust refresh`)",
   ],
-  older: ['metadata_older', 'a mirror may be out of date: if this is one, use the original feed'],
+  older: ['metadata_older', 'if this feed is a mirror, it may be out of date: use the original feed'],
   unsigned: ['signature_missing'],
   too_few: ['threshold_not_met'],
   mixed: ['metadata_mixed', 'try again in a minute'],

@@ -145,9 +145,9 @@ export const en = {
   'point.schema.same': 'Database schema: {after} (unchanged).',
   'point.snapshot': 'A snapshot of `{database}` is taken first and kept.',
   'point.pause': 'Requests will wait about {wait}, as in the last update.',
-  'point.pause.tried': 'Requests will wait about {wait}, as in the trial on a copy of your data.',
+  'point.pause.tried': 'Based on the trial on a copy of your data, requests will wait about {wait}.',
   'point.pause.long':
-    'Requests would wait about {wait}, as in the trial on a copy of your data. That is longer than `maxPause` allows, so the update will be refused before anything stops.',
+    'Based on the trial on a copy of your data, requests would wait about {wait}. That is longer than `maxPause` allows, so the update will be refused before anything stops.',
   'point.pause.unknown': 'Requests will wait briefly: the old process stops before the new one starts.',
   'point.unsigned': 'It is not signed: only its checksums are verified.',
 

@@ -196,7 +196,7 @@ async function textOf(response: IncomingMessage): Promise<string> {
 function refusal(method: string, path: string, status: number, text: string): BatonError {
   const told = parsedJson(text)
   const message = isObject(told) ? String(told['message']) : text.trim()
-  const said = `the engine answered ${status} to ${method} ${path.split('?')[0]}${message && `: ${message.slice(0, 500)}`}`
+  const said = `the engine returned ${status} for ${method} ${path.split('?')[0]}${message && `: ${message.slice(0, 500)}`}`
   if (!tellsOfFullDisk(message)) return new BatonError('unexpected', said, { members: { status } })
   return new BatonError('refused', said, {
     members: { status },

@@ -19,7 +19,8 @@ export async function stateCommand(context: Context, act: string, name: string |
   if (act === 'list') {
     const copies = await open.side.listState(receipt)
     const lines = copies.map(
-      ({ name: file, kind, tag, at, bytes }) => `${KINDS[kind]}  data of ${tag}  ${at}  ${formatBytes(bytes)}  ${file}`,
+      ({ name: file, kind, tag, at, bytes }) =>
+        `${KINDS[kind]}  data from ${tag}  ${at}  ${formatBytes(bytes)}  ${file}`,
     )
     const aside = copies.filter(({ kind }) => kind === 'aside')
     const sum = formatBytes(aside.reduce((all, { bytes }) => all + bytes, 0))

@@ -97,7 +97,7 @@ const isStarting = ({ word, crashes }: SupervisorState): boolean => word === 'ac
 function healthLines({ health }: Look): string[] {
   if (health === null) return []
   const more = isWell(health) ? '' : ', expected 2xx'
-  const said = typeof health === 'number' ? `answers ${health}${more}` : `does not answer: ${health}`
+  const said = typeof health === 'number' ? `returns ${health}${more}` : `does not answer: ${health}`
   return [`health     ${ownRelease().healthPath} ${said}`]
 }
 

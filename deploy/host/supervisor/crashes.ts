@@ -13,7 +13,7 @@ import {
   shape,
   textLike,
 } from '../../../agent/install.ts'
-import { afterItWrote, parsedJson } from '../../../agent/words.ts'
+import { afterPrinting, parsedJson } from '../../../agent/words.ts'
 
 export interface Crashes {
   /** since a person, or a command, has started the service */
@@ -43,12 +43,12 @@ const FILE_MAX_BYTES = 16 * 1024
 /** what the supervision and Baton's agent write there themselves */
 const OWN_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: /
 
-/** Pure: `it has exited unexpectedly 3 times since it was started, last with exit code 1 at …, after it wrote: …`. */
+/** Pure: `it has exited unexpectedly 3 times since it was started, last with exit code 1 at … after printing: …`. */
 export function formatCrashes({ count, at, code, signal, said }: Crashes): string {
   const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` (${signal})` : ''
   const last = `${end}${at === null ? '' : ` at ${at}`}`
   const many = `has exited unexpectedly ${count} times since it was started${last === '' ? '' : `, last${last}`}`
-  return `it ${count === 1 ? `exited unexpectedly${last}` : many}${afterItWrote(said)}`
+  return `it ${count === 1 ? `exited unexpectedly${last}` : many}${afterPrinting(said)}`
 }
 
 interface Seen {

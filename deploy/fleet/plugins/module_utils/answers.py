@@ -39,7 +39,7 @@ class Call:
 
 
 def unreadable(misfit):
-    return f"the host's answer cannot be read: {misfit}"
+    return f"could not read the host's response: {misfit}"
 
 
 def _last_line(text):
