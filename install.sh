@@ -546,7 +546,7 @@ choose_temporary() {
   temporary=$(resolved "${TMPDIR:-/tmp}") || die 7 "cannot make a directory in ${TMPDIR:-/tmp}"
   is_root || return 0
   only_roots "$temporary" ||
-    die 7 "expected a folder for temporary files that only root can change, got ${TMPDIR:-/tmp}" "unset TMPDIR"
+    die 7 "users other than root can change the temporary folder ${TMPDIR:-/tmp}" "unset TMPDIR"
   # the build and the executable use it too
   [ -z "${TMPDIR-}" ] || export TMPDIR="$temporary"
 }
@@ -558,7 +558,7 @@ make_scratch() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   ! is_root || only_roots "$scratch" ||
-    die 7 "expected a folder for temporary files that only root can change, got $temporary" "unset TMPDIR"
+    die 7 "users other than root can change the temporary folder $temporary" "unset TMPDIR"
   : >"$scratch/wgetrc"
   free=$(free_kilobytes "$scratch")
   [ -z "$free" ] || [ "$free" -ge 204800 ] ||

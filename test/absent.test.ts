@@ -28,7 +28,7 @@ test('an update is refused while rows are kept under another name than the relea
   const { stateDirectory } = JSON.parse(await readFile(it.configPath, 'utf8')) as { stateDirectory: string }
   const refused = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([refused.outcome, refused.stage, refused.error?.code], ['failed', 'check', 'refused'])
-  match(refused.error?.message ?? '', `there is no database ${join(stateDirectory, 'orders.db')}, only `)
+  match(refused.error?.message ?? '', `there is no database at ${join(stateDirectory, 'orders.db')} (only at `)
   match(refused.error?.message ?? '', join(stateDirectory, 'data/orders.db'))
   const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
   is(status.instance.version, 'v1.0.0')

@@ -847,12 +847,12 @@ test('a restore that the container refuses is told in its own words, with one `e
     container: async (name: string) => (name === 'app' ? main : null),
     exec: async () => ({
       exitCode: 4,
-      output: 'error: expected the name of a copy of the data; the copies are: none\n',
+      output: 'error: there is no copy of the data yet\n',
     }),
   } as unknown as Engine
   const limits = { healthTimeoutMs: 1000, dryRun: false }
   const fault = await rejects(restoreState('app', 'x', limits, { engine, report: async () => {} }))
-  match(fault.message, /^expected the name of a copy/)
+  match(fault.message, /^there is no copy of the data yet/)
 })
 
 test('who restores a copy of a newer release is told before the container is restarted', async () => {

@@ -57,7 +57,7 @@ test('a release that wants a port which it does not get: the operation tells wha
     const { outcome, error } = await world.update(fault)
     is(outcome, 'reverted')
     const message = error?.message ?? ''
-    match(message, new RegExp(`v1\\.1\\.0 did not take over: it exited with code ${code}, `))
+    match(message, new RegExp(`v1\\.1\\.0 did not take over: it exited with code ${code} `))
     match(message, ` after printing: Error: bind EADDRINUSE 127.0.0.1:${world.taken}`)
     not(/\p{Cc}/u.test(message), JSON.stringify(message))
     is((await journalOf(world.home)).history[0]?.error?.message, message)

@@ -57,7 +57,7 @@ test('a hostile package runs nothing outside of its cell, and what the registry 
     [{ manifest: { bin: { greeter: '../../../bin/sh' } } }, 'expected a command inside greeter'],
     [
       { manifest: { bin: { greeter: 'bin/greeter.js' }, dependencies: { other: 'file:/srv' } } },
-      'only packages from the registry',
+      'every package must come from the registry, but ',
     ],
     [
       { manifest: { bin: { greeter: 'bin/greeter.js' }, dependencies: { 'baton-kit': '1.0.0' } } },

@@ -360,7 +360,7 @@ test('a tree has packages of the registry only, each with an integrity, each in 
     kit: ['node_modules/baton-kit', good('baton-kit')],
   }
   for (const [path, one] of Object.values(bad))
-    throws(() => treeIn(lockOf({ [path]: one }), REGISTRY), /only packages from the registry/)
+    throws(() => treeIn(lockOf({ [path]: one }), REGISTRY), /every package must come from the registry, but /)
   const before = treeIn(lockOf({ 'node_modules/a': good('a'), 'node_modules/b': good('b') }), REGISTRY)
   const now = treeIn(
     lockOf({

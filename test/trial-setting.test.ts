@@ -96,12 +96,12 @@ for (const [what, rehearse, fault] of [
   [
     'the whole state directory',
     { files: ['uploads/..'] },
-    'only paths below the state directory, and none in its `update`',
+    'expected paths inside the state directory, but outside its `update` folder,',
   ],
   [
     'what is Baton’s own',
     { files: ['./update/journal.json'] },
-    'only paths below the state directory, and none in its `update`',
+    'expected paths inside the state directory, but outside its `update` folder,',
   ],
   ['a word that is neither true nor false', { reversible: 'yes' }, 'expected true or false in `trial.reversible`'],
 ] as const)

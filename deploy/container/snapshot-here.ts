@@ -123,7 +123,8 @@ async function orderCopy(
   const copies = await keptCopies(stateDirectory, ownDatabase(BUILD.service, stateDirectory))
   const copy = copies.find(({ name }) => name === order.name)
   if (copy === undefined) {
-    const names = copies.map(({ name }) => name).join(', ') || 'none'
+    if (copies.length === 0) throw new BatonError('not_found', 'there is no copy of the data yet')
+    const names = copies.map(({ name }) => name).join(', ')
     throw new BatonError('not_found', `expected the name of a copy of the data; available copies: ${names}`)
   }
   if (copy.of !== undefined) {

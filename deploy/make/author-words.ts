@@ -70,7 +70,8 @@ export const OWN_WORDS = {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription: 'skip the test of the release (a start, and a switch to a second process of it)',
+        negativeDescription:
+          'do not test the release (the test starts it, then switches to a second process of the same release)',
       },
       force: flag('replace a different release that has the same tag', ADVANCED),
       ...SCRIPT_FLAGS,

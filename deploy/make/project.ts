@@ -236,7 +236,7 @@ function refuseRehearsal({ requests = [], prepare = '', files = [] }: Rehearse, 
   if (bytes > PREPARE_MAX_BYTES) refuse('trial.prepare', `SQL of at most ${PREPARE_MAX_BYTES} bytes`, bytes)
   for (const got of files) {
     if (!isBelow(got) || BATONS.test(normalize(got)))
-      refuse('trial.files', 'only paths below the state directory, and none in its `update`,', got)
+      refuse('trial.files', 'paths inside the state directory, but outside its `update` folder,', got)
   }
 }
 

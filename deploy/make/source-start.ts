@@ -224,7 +224,7 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(written.length === 0
       ? []
       : [
-          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: make their path configurable by an argument or an environment variable, and set it to \`{stateDirectory}\`, which every update keeps`,
+          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: let an argument or an environment variable set where they go, and point it to \`{stateDirectory}\`, which is kept across updates`,
         ]),
   ]
 }

@@ -31,8 +31,8 @@ export function treeIn(text: string, registry: string): Locked[] {
     if (!isInside || isOurs || !isPackageName(name.toLowerCase()))
       faults.push(isOurs ? `${path} is a copy of Baton` : `${path} is not in node_modules`)
     else if (link === true || (inBundle !== true && (!/^https?:/.test(from) || !isRegistry(from))))
-      faults.push(`${name} comes from ${from === '' ? 'this disk' : from.slice(0, 100)}`)
-    else if (inBundle !== true && typeof integrity !== 'string') faults.push(`${name} has no integrity hash`)
+      faults.push(`\`${name}\` comes from ${from === '' ? 'this disk' : from.slice(0, 100)}`)
+    else if (inBundle !== true && typeof integrity !== 'string') faults.push(`\`${name}\` has no integrity hash`)
     const node = (engines as { node?: unknown } | undefined)?.node
     return [
       {
@@ -46,7 +46,7 @@ export function treeIn(text: string, registry: string): Locked[] {
     ]
   })
   if (faults.length === 0) return all
-  throw new BatonError('refused', `expected only packages from the registry: ${formatNames(faults, 5, '; ')}`)
+  throw new BatonError('refused', `every package must come from the registry, but ${formatNames(faults, 5, '; ')}`)
 }
 
 function hostOf(address: string): string {
