@@ -24,6 +24,14 @@ const OLD: readonly (readonly [name: string, pattern: RegExp])[] = [
 /** A bearer token is what HTTP calls the password, and a feed has real ones. In the panel there is only the password. */
 const PANEL: typeof OLD = [['token (password)', /\btokens?\b/i]]
 
+/** What only the code speaks of. A flow's messages in flight are no operation. */
+const HIDDEN: typeof OLD = [
+  ['receipt (record of the install)', /\breceipts?\b/i],
+  ['conductor', /\bconductor\b/i],
+  ['in flight (running)', /(?<!messages )\bin flight\b/],
+  ['the right token (password)', /\b(?:right|wrong) token\b/],
+]
+
 const test = suite('glossary')
 
 test('docs/reference/glossary.md is what `npm run pages` writes, and fits in a head', () => {
@@ -46,6 +54,14 @@ test('help, messages, schemas, the API, the panel and the pages have none of the
   equal(foundIn(panel, PANEL), [])
 })
 
+test('pages have none of the words that only the code speaks of', () => {
+  const read = ['docs', 'README.md', 'SECURITY.md', 'llms.txt']
+    .flatMap(textsOf)
+    .filter(({ path }) => !/^docs\/(?:decisions|contributing)\/|performance\.json$/.test(path))
+  ok(read.length > 30)
+  equal(foundIn(read, HIDDEN), [])
+})
+
 test('no test passes an old flag: what only the long form runs would fail there, and nobody would see it before', () => {
   const flags = OLD.filter(([, pattern]) => pattern.source.includes('--'))
   const tests = textsOf('test').filter(({ path }) => path !== 'test/glossary.test.ts')
@@ -60,6 +76,8 @@ test('an old word is found where one is', () => {
     OLD.map(([name]) => `x:1: ${name}`),
   )
   equal(foundIn([{ path: 'x', text: 'a wrong token' }], PANEL).length, PANEL.length)
+  const hidden = 'its receipt, the conductor, an update in flight, a wrong token'
+  equal(foundIn([{ path: 'x', text: hidden }], HIDDEN).length, HIDDEN.length)
   equal(foundIn([{ path: 'x', text: 'npm run soak -- --holder, --keep-port, held together' }], OLD), [])
 })
 
