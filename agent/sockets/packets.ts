@@ -3,7 +3,7 @@
 // sendmsg(2)).
 // Must hold: a received descriptor belongs to the caller at once and to no child; a sent one stays the sender's.
 
-import { callLibc, closeDescriptor } from './libc.ts'
+import { callLibc, closeDescriptor, hasLibc } from './libc.ts'
 import {
   addressOf,
   AF_UNIX,
@@ -88,8 +88,9 @@ export function packetsOfAny(fd: number): Packets {
   return open(fd)
 }
 
-/** Whether the other end has sent what no process has read yet (FIONREAD). */
+/** Whether the other end has sent what no process has read yet (FIONREAD); false if this Node has no node:ffi. */
 export function hasUnread(fd: number): boolean {
+  if (!hasLibc()) return false
   const { length } = openBuffers()
   return callLibc('ioctl', fd, FIONREAD, length) >= 0 && length.readInt32LE(0) > 0
 }

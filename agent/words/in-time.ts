@@ -2,10 +2,11 @@
 
 /** Settles as `work` does; throws `fault()` if that takes longer than `ms`. Nothing ends the work. */
 export async function inTime<T>(ms: number, work: Promise<T>, fault: () => Error): Promise<T> {
-  const late = Promise.withResolvers<never>()
-  const timer = setTimeout(() => late.reject(fault()), ms).unref()
+  let timer: NodeJS.Timeout | undefined
+  // not `Promise.withResolvers`: Node 20 serves too, and has none
+  const late = new Promise<never>((_, reject) => (timer = setTimeout(() => reject(fault()), ms).unref()))
   try {
-    return await Promise.race([work, late.promise])
+    return await Promise.race([work, late])
   } finally {
     clearTimeout(timer)
   }

@@ -27,6 +27,23 @@ server.listen(0, '127.0.0.1', async () => {
   process.exit()
 })
 `
+/** Stopped in the middle of a request, beside an idle connection: that request ends well, and its hooks are awaited. */
+const HOOKS = `
+import { handOver, onStop, singleton } from '${KIT}/auto'
+import { createServer } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+onStop(async () => { await sleep(300); console.log('flushed') })
+singleton('jobs', () => console.log('begun'), async () => { await sleep(100); console.log('ended') })
+handOver('counts', () => 1)
+const server = createServer(async (request, response) => { await sleep(request.url === '/slow' ? 500 : 0); response.end('ok') })
+server.listen(0, '127.0.0.1', async () => {
+  const url = 'http://127.0.0.1:' + server.address().port
+  await Promise.all([1, 2].map(async () => (await fetch(url)).text()))
+  void fetch(url + '/slow').then(({ status }) => console.log(status))
+  await sleep(100)
+  process.kill(process.pid, 'SIGTERM')
+})
+`
 
 export interface PackReport {
   file: string
@@ -92,6 +109,7 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
   const host = await hostNode()
   const imported: string[] = []
   await writeFile(join(folder, 'server.mjs'), SERVER)
+  await writeFile(join(folder, 'hooks.mjs'), HOOKS)
   for (const node of [host, await provideNode()]) {
     const version = (await run([node, '--version'])).stdout.trim()
     for (const name of names.map((one) => one.replace(/^\./, KIT))) {
@@ -106,6 +124,12 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
     const said = await run([node, 'server.mjs'], { cwd: folder, allowFailure: true, timeoutMs: 30_000 })
     if (said.stdout.trim().split('\n').at(-1) === '200 501 source') imported.push(`${version} serves, unmanaged`)
     else faults.push(`${version}: expected it to serve, unmanaged, got ${said.stdout}${said.stderr.slice(0, 500)}`)
+    const ended = await run([node, 'hooks.mjs'], { cwd: folder, allowFailure: true, timeoutMs: 30_000 })
+    const lines = ended.stdout.trim().split('\n')
+    const told = lines.filter((line) => !/^baton: (?!warning)/.test(line)).toSorted()
+    if (told.join(' ') === '200 begun ended flushed' && ended.exitCode === 0)
+      imported.push(`${version} awaits its hooks`)
+    else faults.push(`${version}: expected it to await its hooks, got ${told.join('; ')} ${ended.stderr.slice(0, 500)}`)
   }
   return imported
 }
