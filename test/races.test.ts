@@ -52,7 +52,7 @@ test.long('of 50 requests at once and a command line, exactly one gets its opera
     // it does nothing but hold the lock: what asks meanwhile is told who has it
     const { status, body } = await home.api('POST', '/admin/update')
     is(status, 409)
-    match((body as { detail: string }).detail, /held by [\w. ]+ upgrade \(pid \d+\) since 20/)
+    match((body as { detail: string }).detail, /held by [\w. ]+ upgrade \(pid \d+, since 20/)
     await outsider.kill()
     is((await home.api('POST', '/admin/update')).status, 202)
   } else is(said, 'locked')

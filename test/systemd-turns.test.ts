@@ -75,7 +75,7 @@ test.long(
     const patient = host.deploy('--release', 'v1.1.0', '--lock-timeout', '60s')
     const second = await host.cli('upgrade', 'v1.1.0', '--lock-timeout', '0')
     is(second.code, 6, second.stderr)
-    match(second.stderr, /held by beacon upgrade \(pid \d+\) since 20\d\d-/)
+    match(second.stderr, /held by beacon upgrade \(pid \d+, since 20\d\d-/)
     const { code, stderr } = await first
     is(code, 0, stderr)
     const waited = await patient
