@@ -17,6 +17,8 @@ async function main(argv: readonly string[]): Promise<void> {
   if ((first !== 'serve' && !first.startsWith('-')) || first === '--help' || first === '-h') {
     return await runAsOperator(argv)
   }
+  // a person started it: the installer's starts name a configuration
+  if (argv.length === 0) (await import('./make/first/beside.ts')).refuseBeside(BUILD, process.execPath)
   waitForOldContainer(BUILD, () => {})
   const { serve } = await import('../agent/service/serve.ts')
   await serve(argv)

@@ -17,7 +17,7 @@ import {
   parseListen,
   parseRelease,
 } from '../deploy/host/place/choices.ts'
-import { accessFrom } from '../deploy/host/service/configuration.ts'
+import { accessFrom, readAccess } from '../deploy/host/service/configuration.ts'
 import { checkGiven, howToGive, mountOf, parseMounts } from '../deploy/host/doctor/places.ts'
 import { judgeUnit } from '../deploy/host/doctor/host.ts'
 import { type Layout, layoutOf, layoutOfReceipt } from '../deploy/host/place/layout.ts'
@@ -461,6 +461,15 @@ test('a mount point with a blank in its name, and mounts on top of each other', 
   is(mountOf(mounts, '/srv/my disk/x')?.options[0], 'ro')
   equal(mountOf(mounts, '/opt/beacon')?.options, ['rw'])
   is(mountOf(mounts, '/optical')?.path, '/')
+})
+
+test('what the service would refuse at its next start is a fault for its commands too: a setting that the reference service does not know', async () => {
+  await using folder = await temporary('access')
+  const path = join(folder.path, 'config.json')
+  await writeFile(path, JSON.stringify({ auto: {}, dashboard: { password: 'x' } }))
+  const { faults, unknown } = await readAccess(path)
+  equal([faults.length, unknown], [1, []])
+  match(faults[0] ?? '', /^unknown setting `auto`, expected one of dashboard, /)
 })
 
 test('a shell finds the service: a plain listener first, wildcards by loopback', () => {

@@ -1,7 +1,7 @@
 // An update that names its release, in a real service: one that the feed does not have, an older one, and one that is on the disk already.
 
 import { existsSync } from 'node:fs'
-import { rename } from 'node:fs/promises'
+import { readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { leftIn } from '../agent/update/schedule/facts.ts'
 import type { Status } from '../agent/words/state.ts'
@@ -45,6 +45,24 @@ test('a feed that is away does not say so: the operation begins, and tells why i
   is((await home.api('POST', '/admin/update', { tag: 'v9.9.9' })).status, 202)
   const { outcome, error } = await home.settled()
   equal([outcome, error?.code], ['failed', 'check_failed'])
+})
+
+test('a configuration that no release takes is told as the cause, and is not held against the release', async () => {
+  const [v100, v110] = await both()
+  await using folder = await temporary('named')
+  await using home = await install({ release: v100, feed: await publishTo(join(folder.path, 'feed'), [v100, v110]) })
+  await home.start()
+  const text = await readFile(home.configPath, 'utf8')
+  await writeFile(home.configPath, JSON.stringify({ ...(JSON.parse(text) as object), auto: {} }))
+  is((await home.api('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
+  const { outcome, error } = await home.settled()
+  is(outcome, 'reverted')
+  match(
+    error?.message ?? '',
+    /it exited with code 2 after printing: error: the configuration \(\S+\) is not valid: unknown setting `auto`/,
+  )
+  match(error?.message ?? '', /; the configuration of this host is not valid, so v1\.1\.0 is not marked as failed$/)
+  equal((await journalOf(home)).bad, [])
 })
 
 test('an update to an older release is a rollback: it is recorded as one, and the service does not go forward again by itself', async () => {

@@ -58,6 +58,37 @@ test('a password nobody has chosen, which only the service reads', async () => {
   is((await host.ok('stat', '-c', '%U %a', '/etc/beacon/config.json')).trim(), 'beacon 600')
 })
 
+test("a hurried operator: root's command alone starts no service; a setting that nobody knows and a changed password are told, and harm nothing", async () => {
+  const bare = await host.cli()
+  is(bare.code, 7, bare.stdout)
+  is(
+    bare.stderr,
+    'error: expected a command, got none\nhint: run `beacon start` to start the service, or `beacon --help`\n',
+  )
+
+  const path = await host.path('/etc/beacon/config.json')
+  const text = await readFile(path, 'utf8')
+  const config = JSON.parse(text) as { dashboard: { password: string } }
+  const { pid } = (await host.status()).instance
+  await writeFile(path, JSON.stringify({ ...config, auto: { mode: 'minor' } }))
+  const doctor = await host.cli('doctor')
+  match(doctor.stdout, /^problem +configuration .*unknown setting `auto`, expected one of dashboard, /m)
+  const restart = await host.cli('restart')
+  is(restart.code, 2, restart.stderr)
+  match(restart.stderr, /config\.json is not valid: unknown setting `auto`/)
+
+  await writeFile(path, JSON.stringify({ ...config, dashboard: { password: 'another-password-of-16' } }))
+  const locked = await host.cli('status')
+  is(locked.code, 7, locked.stdout)
+  match(
+    locked.stderr,
+    /^error: the running service does not accept the password in its configuration\nhint: .*run `beacon restart`$/m,
+  )
+  match((await host.cli('doctor')).stdout, /^problem +switch .*does not accept the password/m)
+  await writeFile(path, text)
+  is((await host.status()).instance.pid, pid)
+})
+
 test('a password that can be guessed is warned of, at the start and by doctor', async () => {
   const path = await host.path('/etc/beacon/config.json')
   const text = await readFile(path, 'utf8')

@@ -1,5 +1,6 @@
 // Runs `main` as a program: turns a failure at the start into an error line, a hint line and an exit code.
 
+import { keepLastWords } from '../first.ts'
 import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import { main, type Parts } from './main.ts'
 
@@ -7,6 +8,7 @@ export async function serve(argv: readonly string[], parts: Partial<Parts> = {})
   // A closed pipe to the log must not end the service: ignore its errors.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   try {
+    keepLastWords() // before anything can fail: the predecessor tells why
     await main(argv, process.env, parts)
   } catch (error) {
     process.stderr.write(`error: ${reasonOf(error)}\n`)

@@ -62,6 +62,7 @@ const LACKS: readonly (readonly [RegExp, string])[] = [
     /\b(?:fork|spawn|clone|uv_thread_create)\b.*\bEAGAIN\b|resource temporarily unavailable/i,
     'this host cannot start any more processes or threads',
   ],
+  [/\bthe configuration \([^)]*\) is not valid\b/, 'the configuration of this host is not valid'],
 ]
 
 /** that V8 or an allocator had no memory left, which in a cage is less than a service has */

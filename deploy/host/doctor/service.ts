@@ -4,6 +4,7 @@
 import { stat } from 'node:fs/promises'
 import { exists, installedTag, ownCommand, type Receipt, rulesOf } from '../../../agent/install.ts'
 import {
+  BatonError,
   durationText,
   expectedPause,
   type LastPause,
@@ -117,8 +118,9 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
 export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
   if (receipt === null) return []
   const client = connect(await readAccess(receipt.configPath))
-  // a service that refuses to answer is another check's finding
-  const status = await client.status().catch(() => null)
+  // a service that refuses to answer for another reason is another check's finding
+  const status = await client.status().catch((cause: unknown) => (isRefused(cause) ? cause : null))
+  if (isRefused(status)) return [problem('switch', status.message, status.hint)]
   const next = status?.switch
   if (status === null || next === undefined) {
     const why = status === null ? 'the service does not answer' : `${status.instance.version} does not report it`
@@ -130,6 +132,8 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
       : alone(next, lastPause(status.history)),
   ]
 }
+
+const isRefused = (value: unknown): value is BatonError => value instanceof BatonError && value.code === 'unauthorized'
 
 export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: LastPause | null): Finding {
   if (last === null)

@@ -2,7 +2,7 @@
 // Must never break: an answer counts as success only if it comes from another process with the requested version.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { lateBy } from '../../../agent/install.ts'
+import { lateBy, ownCommand } from '../../../agent/install.ts'
 import {
   type Allowed,
   BatonError,
@@ -249,6 +249,11 @@ function expected(answer: HttpAnswer, status: number): unknown {
   const { code, detail, title, hint } = recordOf(answer.body)
   const message = [detail, title].find((text) => typeof text === 'string')
   if (typeof code !== 'string' || message === undefined) throw noAgent(answer.status)
+  // it read its own at its start
+  if (code === 'unauthorized' || code === 'no_password')
+    throw new BatonError('unauthorized', 'the running service does not accept the password in its configuration', {
+      hint: `if \`dashboard.password\` has changed since the service started, run \`${ownCommand('restart')}\``,
+    })
   const known = Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
   throw new BatonError(known, message, typeof hint === 'string' ? { hint } : {})
 }

@@ -2,11 +2,12 @@
 // only a process of the service's user reads it.
 
 import { readFile } from 'node:fs/promises'
-import { type Receipt, rulesOf, UPDATE_BOUNDS } from '../../../agent/install.ts'
+import { ownRelease, type Receipt, rulesOf, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import {
   BatonError,
   codeOf,
   type FeedChoice,
+  formatUnknown,
   type Listen,
   msOf,
   readConfiguration,
@@ -42,9 +43,12 @@ export async function readAccess(configPath: string): Promise<Access> {
     }
     throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reasonOf(error)}`)
   }
-  const reading = readConfiguration(text)
-  if (reading.isRead) return accessFrom(reading)
-  throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reading.faults.join('; ')}`)
+  const { isRead, configuration, faults, unknown } = readConfiguration(text)
+  // the reference service refuses them (agent/service/config.ts); in an author's they may be the author's own
+  const refused = ownRelease().kind === 'source' ? unknown.map(formatUnknown) : []
+  if (isRead)
+    return accessFrom({ configuration, faults: [...faults, ...refused], unknown: refused.length > 0 ? [] : unknown })
+  throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${faults.join('; ')}`)
 }
 
 /** Pure. Throws invalid_settings. */

@@ -16,12 +16,18 @@ import {
 import { type OwnWords, refuse } from './release.ts'
 
 /** Ends this process if a person has started it beside the service that an installer has put there. */
-export function refuseBeside({ service, commands }: OwnWords, executable: string): void {
+export function refuseBeside(
+  { service, commands }: Pick<OwnWords, 'service'> & Partial<Pick<OwnWords, 'commands'>>,
+  executable: string,
+): void {
   if (process.platform !== 'linux' || process.env['BATON_CONTAINER'] === '1') return // it may see the host's processes
+  const words = commands === 'baton' ? `${service} baton` : service
+  // root's copy may be of another release than the service
+  if (dirname(executable) === dirname(systemReceiptPath(service)))
+    refuse('expected a command, got none', `run \`${words} start\` to start the service, or \`${words} --help\``)
   const receipt = receiptOf(service, executable)
   const found = livingService(receipt?.executable ?? executable) ?? supervisedService(service, receipt)
   if (found === null || isBelow(found.pid) || hasOtherData(found.config)) return
-  const words = commands === 'baton' ? `${service} baton` : service
   refuse(
     `expected no other process of ${service}, found process ${found.pid}, which uses ${found.config}: both would use the same data`,
     `run \`${words} status\` to see it, or \`${words} stop\` to stop it; to use other data, set a different STATE_DIRECTORY`,
