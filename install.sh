@@ -257,7 +257,10 @@ no_flag() {
 
 # A word that is none of LIST: names the one that was meant, if that is plain, else all of them.
 refuse_word() {
-  meant=$(nearest "$2" "$3, --help, --version, --json, --dry-run, --yes, --quiet, --verbose")
+  case $2 in
+    update) meant=upgrade ;;
+    *) meant=$(nearest "$2" "$3, --help, --version, --json, --dry-run, --yes, --quiet, --verbose") ;;
+  esac
   [ -z "$meant" ] || die 2 "unknown $1 \`$2\`" "did you mean \`$meant\`?"
   die 2 "unknown $1 \`$2\`" "choose from $3${4-}"
 }

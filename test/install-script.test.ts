@@ -441,6 +441,7 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
     ['--relase=v1.0.0', 'flag', '--release'],
     ['upgarde', 'command', 'upgrade'],
     ['stauts', 'command', 'status'],
+    ['update', 'command', 'upgrade'],
     ['doctr', 'command', 'doctor'],
   ] as const)
     for (const [shell = '', ...before] of SHELLS) {

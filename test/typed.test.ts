@@ -135,6 +135,7 @@ test('baton: its version, help for a command in both ways, help of `deploy`, and
     [['publsh'], 'command `publsh`', 'publish'],
     [['publsh', '--help'], 'command `publsh`', 'publish'],
     [['help', 'publsh'], 'command `publsh`', 'publish'],
+    [['update'], 'command `update`', 'upgrade'],
     [['deploy', 'contaner'], 'command `contaner`', 'container'],
     [['publish', '--dri', 'x'], 'flag `--dri`', '--dir'],
   ] as const) {

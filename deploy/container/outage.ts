@@ -10,7 +10,7 @@ import { holderOf, refuseUnheld } from './hold.ts'
 import { type ContainerInspection, labelsOf } from './inspection.ts'
 import { saidPort, tcpPorts } from './ports.ts'
 import { IMAGE_LABELS } from './reference.ts'
-import type { Refused } from './report.ts'
+import { HELD, type Refused } from './report.ts'
 
 export interface OutageWatch {
   /** whether the container that should answer does so now; null if nothing can be asked */
@@ -25,7 +25,7 @@ export interface OutageWatch {
 }
 
 export interface Measured {
-  /** milliseconds in which nobody answered */
+  /** milliseconds in which nobody answered: the longest time that a client waited at a holder, else all of them together */
   downMs: number | null
   downMeasured: string | null
   /** milliseconds in which the health path was answered with an error of the server: clients were answered, the service was not well */
@@ -48,7 +48,7 @@ interface Answering extends Asked {
 }
 
 const FAST_MS = 10
-const SLOW_MS = 250
+const SLOW_MS = 50
 /** after a change, asks every `FAST_MS` for this long, then every `SLOW_MS` */
 const FAST_FOR_MS = 2000
 const ANSWER_MS = 1000
@@ -109,9 +109,9 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       const times = tally.end()
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
-      const held = door === null || wasAlone ? '' : ' through its holder (where clients wait)'
-      const downMeasured = `${what} every ${FAST_MS} ms, from the container’s own network${held}`
-      const downMs = Math.round(times.none)
+      const isHeld = door !== null && !wasAlone
+      const downMeasured = `${what} every ${FAST_MS} ms, from the container’s own network${isHeld ? HELD : ''}`
+      const downMs = Math.round(isHeld ? tally.longestMs() : times.none)
       const refused = wasAlone && downMs > 0 ? { holdable: await isHoldable(followed, engine) } : null
       return { downMs, downMeasured, illMs: Math.round(times.ill), refused }
     },
@@ -121,6 +121,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
 function makeTally() {
   const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
   let last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }
+  let [answeredAt, longestMs] = [last.at, 0]
   return {
     /** `lateMs`: for how long of this time it is known that nobody answered */
     note(answer: Answer, lateMs: number) {
@@ -130,7 +131,11 @@ function makeTally() {
       times.none += lateMs
       times[worse] += Math.max(0, now - last.at - lateMs)
       last = { answer, at: now }
+      if (answer === 'none' || lateMs > 0) longestMs = Math.max(longestMs, now - answeredAt)
+      if (answer !== 'none') answeredAt = now
     },
+    /** the longest time without an answer */
+    longestMs: () => longestMs,
     end(): Record<Answer, number> {
       times[last.answer] += performance.now() - last.at
       return times

@@ -86,7 +86,7 @@ export interface ContainerEnd {
   /** id and digest of the image that runs now; for a plan, of the image that would run */
   image: string | null
   digest: string | null
-  /** total milliseconds in which the service gave no answer; null if not measured */
+  /** milliseconds in which the service gave no answer: the longest wait at a holder, else in total; null if not measured */
   downMs: number | null
   /** what was asked and how often; or why nothing was */
   downMeasured: string | null
@@ -139,6 +139,9 @@ export interface EndEvent extends Omit<ContainerEnd, 'error'> {
 
 /** May be slow: the deployment waits for it. */
 export type ContainerReport = (event: DeployEvent) => void | Promise<void>
+
+/** how the end of `downMeasured` says that clients waited, where others are refused */
+export const HELD = ' through its holder (where clients wait)'
 
 const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   from: null,
@@ -236,7 +239,9 @@ function formatEnd(event: EndEvent): string[] {
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, but is not healthy' : ''
   const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with errors from its health path`
-  const pause = downMs ? `no requests were served for ${formatDuration(downMs)}` : 'no pause was seen'
+  const isHeld = downMeasured?.endsWith(HELD) === true
+  const down = `${isHeld ? 'requests waited up to' : 'no requests were served for'} ${formatDuration(downMs ?? 0)}`
+  const pause = downMs ? down : 'no pause was seen'
   const gap = downMs === null ? '' : `; ${pause}${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,

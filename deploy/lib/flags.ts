@@ -249,9 +249,12 @@ export function nearestOf(word: string, known: readonly string[], faultsMax: num
   return isPlain ? best.one : null
 }
 
+/** what other tools call a command */
+const SYNONYMS: Readonly<Record<string, string>> = { update: 'upgrade', downgrade: 'rollback', remove: 'uninstall' }
+
 /** The hint for a word that is none of `known`: the one that was meant, if that is plain, else those that are `listed`. */
 function suggestion(word: string, known: readonly string[], listed = known): string {
-  const meant = nearestOf(word, known, FAULTS_MAX)
+  const meant = known.find((one) => one === SYNONYMS[word]) ?? nearestOf(word, known, FAULTS_MAX)
   if (meant !== null) return `did you mean \`${meant}\`? see --help`
   if (listed.length < 2) return listed.length === 0 ? 'see --help' : `only ${listed[0]} is accepted here; see --help`
   return `choose from ${listed.join(', ')}; see --help`
