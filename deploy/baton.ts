@@ -162,6 +162,13 @@ async function build(values: Values): Promise<void> {
     return say(`  ${options.feed === null ? none : `installs will look for releases at ${options.feed}`}`)
   }
   const { buildApplication } = await import('./make/application.ts')
+  // known before a minute of building
+  const former = join(options.out, options.tag)
+  if (!options.force && existsSync(former) && values['quiet'] !== true)
+    printLine(
+      `note: ${former} exists: a different ${options.tag} will be refused, unless you pass --force`,
+      process.stderr,
+    )
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.once(signal, () => exitAtOnce(signal === 'SIGINT' ? 130 : 143))
   }

@@ -23,7 +23,7 @@ import {
 import { GATE_MARK } from '../agent/first.ts'
 import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
-import { ADVANCED, type CommandLine, flag, option, parseFlags, tagOf, word } from './lib/flags.ts'
+import { ADVANCED, type CommandLine, flag, option, parseFlags, tagOf, usage, word } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
 import { printError, printLine } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
@@ -140,6 +140,10 @@ async function refuseBase(docker: string, base: string, env: NonNullable<ImageOp
   if (exitCode === 0) return
   const [last = ''] = stderr.trim().split('\n').slice(-1)
   const why = last.replace(/^Error(?: response from daemon)?: /, '').slice(0, 200)
+  if (/docker daemon running/i.test(stderr))
+    throw new BatonError('unsupported_host', `no container engine answers: ${why}`, {
+      hint: 'start the engine, or name another one in DOCKER_HOST',
+    })
   throw new BatonError('check_failed', `pulling the base image ${base}: ${why}`, {
     hint: 'choose another base image with `--base`; it needs glibc, libstdc++ and libatomic',
   })
@@ -273,7 +277,7 @@ export const COMMAND = {
     'builds the images of a release: the service, `deploy` (updates its containers) and `holder` (keeps their ports)',
   args: {
     tag: word('the release, such as v1.1.0; build it first'),
-    repository: option('name', 'image repository, such as registry.example/beacon', { required: true }),
+    repository: option('name', 'image repository, such as registry.example/beacon'),
     push: flag('push the images; if there is no newer release, also tag them `latest`, `deploy` and `holder`'),
     out: option('dir', 'releases folder', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
     feed: option('feed', 'where the panel looks for newer releases'),
@@ -294,11 +298,14 @@ async function main(argv: string[]): Promise<number> {
     const help = await helpFor(argv, COMMAND)
     if (help !== null) return printHelp(help)
     const values = parseFlags(argv, COMMAND)
+    const { repository } = values
+    if (repository === undefined)
+      throw usage('expected `--repository`', 'name a repository, or set `image` in baton.config.json')
     const git = async (...args: string[]) =>
       (await run(['git', ...args], { cwd: PROJECT, allowFailure: true })).stdout.trim()
     const next = await buildImage({
       tag: tagOf(values.tag),
-      repository: values.repository,
+      repository,
       push: values.push,
       feed: values.feed ?? null,
       dist: resolve(values.out),

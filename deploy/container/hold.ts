@@ -263,7 +263,7 @@ export function holderFor(container: ContainerInspection, reference: string): Sp
 /** The holder's image, pulled if it is not here. Throws BatonError refused if it is none. */
 export async function holderImage(
   repository: string,
-  { holder = null }: Pick<ContainerRequest, 'holder'>,
+  { holder = null, pull }: Pick<ContainerRequest, 'holder' | 'pull'>,
   tools: Tools,
 ): Promise<string> {
   const { engine, credentials, stop } = tools
@@ -271,6 +271,14 @@ export async function holderImage(
   const parsed = parseReference(reference)
   if (parsed === null) throw new BatonError('invalid_request', `expected an image in --holder-image, got ${reference}`)
   if ((await engine.image(reference)) === null) {
+    if (pull === 'never')
+      throw new BatonError(
+        'release_not_found',
+        `${reference} is not on this host, and \`--pull never\` prevents pulling it`,
+        {
+          hint: `use \`--holder-image ${repository}:TAG-holder\`, which \`baton image TAG\` makes`,
+        },
+      )
     await step(tools, 'pull', reference)
     const what = parsed.digest ?? parsed.tag ?? 'latest'
     const header = await credentials(parsed.repository)
@@ -282,7 +290,7 @@ export async function holderImage(
   if (says === '1') return reference
   const message = `expected ${reference} to be a holder image (with the label ${HOLDER_LABEL}=1), got ${says ?? 'no such label'}`
   throw new BatonError('refused', message, {
-    hint: 'build one with `npm run image`, or choose another with --holder-image',
+    hint: 'build one with `baton image`, or choose another with --holder-image',
   })
 }
 

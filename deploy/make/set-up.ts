@@ -211,7 +211,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
 async function agreed(question: string, usual: 'yes' | 'no'): Promise<boolean> {
   if (!process.stdin.isTTY)
     throw new BatonError('refused', 'confirmation required, but there is no terminal to prompt on', {
-      hint: 'to run without questions, use `--yes`',
+      hint: 'to run without questions, add `--yes`',
     })
   const lines = createInterface({ input: process.stdin, output: process.stderr })
   const answer = await lines.question(`\n${question} ${usual === 'yes' ? '[Y/n]' : '[y/N]'} `)
