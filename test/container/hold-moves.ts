@@ -62,7 +62,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
 
   const moved = await deployIn(engine, { container: 'moved', release: 'hold' })
   equal([moved.outcome, moved.error?.message], ['updated', undefined])
-  match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0, /)
+  match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0; /)
   match(
     told(moved).join('\n'),
     /from the container’s own network\n {2}clients were refused in the meantime; from now on, the holder keeps them waiting instead/,
