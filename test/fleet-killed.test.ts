@@ -31,6 +31,8 @@ const WAYS: Record<string, Way> = {
 interface Step {
   at: string
   is: (event: FleetEvent) => boolean
+  /** nothing but the result follows: the run may have ended before it is killed */
+  isLast?: true
 }
 const wave = (number: number, step: string) => (event: FleetEvent) =>
   event.event === 'wave' && event.wave === number && event.step === step
@@ -41,7 +43,7 @@ const FORWARD: Step[] = [
   { at: 'the canary being moved', is: wave(1, 'begin') },
   { at: 'the soak', is: wave(1, 'soak') },
   IN_THE_SECOND,
-  { at: 'the last wave good', is: wave(2, 'good') },
+  { at: 'the last wave good', is: wave(2, 'good'), isLast: true },
 ]
 const BACK: Step = { at: 'the stop', is: (event) => event.event === 'stop' }
 const ways = Object.keys(WAYS)
@@ -122,7 +124,8 @@ async function interrupted(fleet: StubFleet, step: Step, way: string, args: read
   const { child, done } = fleet.start(...args)
   await eventually(step.at, async () => (await fleet.events()).some(step.is), 90_000)
   WAYS[way]?.(child.pid ?? 0)
-  is((await done).result, null, 'it was too late to interrupt it')
+  const { result } = await done
+  if (step.isLast !== true) is(result, null, 'it was too late to interrupt it')
 }
 
 function childrenOf(pid: number): number[] {
