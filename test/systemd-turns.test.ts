@@ -33,7 +33,7 @@ test('the panel is first: who gives up at once ends with 6, who does not waits',
   is(hasty.code, 6, hasty.stderr)
   is(patient.code, 0, patient.stderr)
   const [note, result] = ['note', 'result'].map((name) => eventsIn(patient.stdout).find(({ event }) => event === name))
-  match(String(note?.['message']), /^waiting: .* since 20\d\d-/)
+  match(String(note?.['message']), /^waiting at most \S+: .* since 20\d\d-/)
   equal([result?.['outcome'], result?.['from']], ['up_to_date', 'v1.1.0'])
   const { instance, history } = await host.status()
   is(instance.version, 'v1.1.0')
@@ -80,7 +80,7 @@ test.long(
     is(code, 0, stderr)
     const waited = await patient
     is(waited.code, 0, waited.stderr)
-    match(waited.stderr, 'waiting: an operation is running: the lock is held by beacon upgrade')
+    match(waited.stderr, /waiting at most \S+: an operation is running: the lock is held by beacon upgrade/)
     equal(await host.show('ActiveState', 'NRestarts'), { ActiveState: 'active', NRestarts: '0' })
     is((await host.status()).instance.version, 'v1.1.0')
     is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.1.0\n')
