@@ -196,7 +196,9 @@ function leadsSomewhere(from: string, link: string): boolean {
   const target = file === '' ? from : join(dirname(from), file)
   if (!existsSync(join(ROOT, target))) return false
   if (anchor === '') return true
-  const headings = readFileSync(join(ROOT, target), 'utf8').matchAll(/^#+ (.+)$/gm)
+  const text = readFileSync(join(ROOT, target), 'utf8')
+  if (text.includes(`<a id="${anchor}">`)) return true
+  const headings = text.matchAll(/^#+ (.+)$/gm)
   return Array.from(headings, ([, heading = '']) => slug(heading)).includes(anchor)
 }
 

@@ -63,7 +63,7 @@ test("a hurried operator: root's command alone starts no service; a setting that
   is(bare.code, 7, bare.stdout)
   is(
     bare.stderr,
-    'error: expected a command, got none\nhint: run `beacon start` to start the service, or `beacon --help`\n',
+    'error: this command does not start the service itself\nhint: run `beacon start` to start the service, or `beacon --help`\n',
   )
 
   const path = await host.path('/etc/beacon/config.json')

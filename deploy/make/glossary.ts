@@ -127,7 +127,8 @@ export const GLOSSARY: readonly Explained[] = [
 export function glossaryPage(): string {
   const rows = GLOSSARY.map(({ word, means, page }) => {
     const linked = page === undefined ? `**${word}**` : `[**${word}**](../${page})`
-    return `- ${linked}: ${means}`
+    const id = word.replace(/,.*/, '').replaceAll(' ', '-')
+    return `- <a id="${id}"></a>${linked}: ${means}`
   })
   return `# Glossary
 

@@ -24,7 +24,10 @@ export function refuseBeside(
   const words = commands === 'baton' ? `${service} baton` : service
   // root's copy may be of another release than the service
   if (dirname(executable) === dirname(systemReceiptPath(service)))
-    refuse('expected a command, got none', `run \`${words} start\` to start the service, or \`${words} --help\``)
+    refuse(
+      'this command does not start the service itself',
+      `run \`${words} start\` to start the service, or \`${words} --help\``,
+    )
   const receipt = receiptOf(service, executable)
   const found = livingService(receipt?.executable ?? executable) ?? supervisedService(service, receipt)
   if (found === null || isBelow(found.pid) || hasOtherData(found.config)) return
