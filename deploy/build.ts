@@ -105,7 +105,12 @@ async function runBuild(argv: readonly string[]): Promise<number> {
     try {
       const release = await buildRelease({ ...options, progress })
       if (values.json) process.stdout.write(`${JSON.stringify(release)}\n`)
-      else if (!values.quiet) process.stdout.write(release.files.map(formatFile).join(''))
+      else if (!values.quiet) {
+        const script = join(options.out, options.tag, 'install.sh')
+        process.stdout.write(
+          `${release.files.map(formatFile).join('')}\nnext: sh ${script} (the feed is ${options.out})\n`,
+        )
+      }
       return 0
     } catch (error) {
       progress.end('failed')

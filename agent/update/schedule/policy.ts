@@ -113,7 +113,7 @@ export function policyInForce(policy: Policy): PolicyInForce {
 
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
-  if (mode === 'off') return mode
+  if (mode === 'off') return 'off (no checks)'
   if (mode === 'notify') return 'off (notify only)'
   return [
     mode,
