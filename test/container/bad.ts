@@ -474,7 +474,7 @@ const REFUSED: [title: string, options: string[], then: string[][], message: Reg
     'shares a network',
     [],
     [['run', '-d', '--name', 'NAME-guest', '--network', 'container:NAME', '--no-healthcheck', 'OLD', '-p', '81']],
-    /shares a network.*NAME-guest/,
+    /cannot be replaced while NAME-guest is linked to it or shares its network/,
     /remove NAME-guest/,
   ],
 ]
