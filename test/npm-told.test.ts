@@ -66,7 +66,7 @@ test('an addon is named in a hint only if the error is of it', () => {
     whyTryFailed(new BatonError('verify_failed', message, { hint: startedAs(RECIPE) }), rebuilt).hint ?? ''
   const other =
     'starting the built release: it exited with code 1 after printing: TypeError: util.log is not a function'
-  match(hintOf(other), /^it is started in an empty directory/)
+  match(hintOf(other), /^the program starts in an empty directory/)
   match(whyTryFailed(new Error(other), lacking).message, '; modern-syslog has not been built')
   for (const said of [
     "Error: Cannot find module './build/Release/core.node'",
