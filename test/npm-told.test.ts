@@ -76,7 +76,7 @@ test('an addon is named in a hint only if the error is of it', () => {
     "Error: Cannot find module 'modern-syslog'",
   ])
     is(hintOf(said), 'to build what is missing, pass `--allow-scripts modern-syslog`', said)
-  match(hintOf('Cannot find module x.node', { ...lacking, unbuilt: [] }), /^it is started/)
+  match(hintOf('Cannot find module x.node', { ...lacking, unbuilt: [] }), /^the program starts/)
 })
 
 test('a package that listens on a port of its own is refused with what gives it the one of the install', () => {
