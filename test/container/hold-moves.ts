@@ -93,14 +93,17 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
       updated = await deployIn(engine, { container: 'moved', release: 'v1.1.0' })
     }),
   )
-  match(told(updated).join('\n'), /^updated: moved runs v1\.1\.0, [^]* through its holder \(where clients wait\)/)
+  match(
+    told(updated).join('\n'),
+    /^updated: moved runs v1\.1\.0; requests waited up to [^]* through its holder \(where clients wait\)/,
+  )
   equal(updated.refused, null)
 
   const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })
   equal([out.outcome, out.error?.message], ['updated', undefined])
   match(
     told(out).join('\n'),
-    /^moved out from behind its holder: moved runs v1\.1\.0, [^]*refused in the meantime, as they will be/,
+    /^moved out from behind its holder: moved runs v1\.1\.0; [^]*refused in the meantime, as they will be/,
   )
   const after = await engine.inspect('moved')
   for (const key of ['PortBindings', 'GroupAdd', 'Binds', 'RestartPolicy'])
