@@ -40,21 +40,23 @@ main() {
   service=${BATON_SERVICE:-beacon}
   scratch=
   ! is_root || leave_strange_home
+  case $#${1-} in
+    1-v | 1--version)
+      printf '%s\n' "$service ${BATON_TAG:-(this install.sh belongs to no release)}"
+      exit 0
+      ;;
+  esac
   read_environment
   read_arguments "$@"
   case $command in
     help)
+      if [ "$topic" = exit-codes ]; then
+        exit_codes
+        exit 0
+      fi
       # the installed executable knows the flags of its commands
       [ "$topic" = install ] || [ -z "$topic" ] || ! find_installed || exec "$installed" "$topic" --help ${full:+--all}
       usage "${full:-${topic:-first}}"
-      exit 0
-      ;;
-    exit-codes)
-      exit_codes
-      exit 0
-      ;;
-    version)
-      printf '%s\n' "$service ${BATON_TAG:-(this install.sh belongs to no release)}"
       exit 0
       ;;
     install) ;;
@@ -180,9 +182,6 @@ read_arguments() {
   help=
   topic=
   full=
-  case $#${1-} in
-    1-v | 1--version) command=version ;;
-  esac
   while [ $# -gt 0 ]; do
     case $1 in
       --release=*) flagged=${1#*=} ;;
@@ -208,7 +207,6 @@ read_arguments() {
       --all) full=all ;;
       -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --accept-unit | --allow-irreversible | \
         --restore-state | --trial | --unpause | --now | --purge | -f | --follow) ;;
-      --version) [ "$command" = version ] || stranger=${stranger:-$1} ;;
       # the executable reads the other flags, and refuses those that it does not know
       -*) stranger=${stranger:-${1%%=*}} ;;
       *)
@@ -226,10 +224,8 @@ read_arguments() {
     shift
   done
   if [ -n "$help" ] && [ "$command" != help ]; then topic=$command command=help; fi
-  [ "$command$topic" != helpexit-codes ] || command=exit-codes
   case $command in
     '') command=install implied=1 ;;
-    exit-codes | version) ;;
     install | doctor | upgrade | rollback | cancel | status | check | releases | logs | start | stop | restart | state | uninstall | help) ;;
     *)
       # this may be the value of a flag that is not known here

@@ -426,6 +426,8 @@ test('plain http to anywhere else, and what is no feed at all, is refused before
 test('usage: unknown commands, tags and missing values end with 2; help with 0', async () => {
   for (const [args, why] of [
     [['instal'], 'unknown command `instal`'],
+    [['exit-codes'], 'unknown command `exit-codes`'],
+    [['version'], 'unknown command `version`'],
     [['--release'], 'expected a value after --release'],
     [['--release', '1.0'], 'expected a tag of the form vX.Y.Z or latest, got 1.0'],
     [['--release', 'v1.0.0\nv2.0.0'], 'expected a tag of the form vX.Y.Z or latest, got v1.0.0'],

@@ -88,7 +88,7 @@ export function makeRoutes(
 
 /** Whether the field `name` is true. Throws invalid_request if it is anything but true, false or absent. */
 function is(fields: Fields, name: 'allowIrreversible' | 'now' | 'restoreState'): boolean {
-  const value = fields[name] === undefined ? false : fields[name]
+  const { [name]: value = false } = fields
   if (typeof value === 'boolean') return value
   throw new BatonError('invalid_request', `expected \`${name}\` to be true`)
 }
@@ -171,13 +171,8 @@ async function readFields(request: IncomingMessage, known: readonly string[]): P
   }
   const unknown = Object.keys(value).filter((key) => !known.includes(key))
   if (unknown.length > 0) {
-    const expected =
-      known.length === 0
-        ? 'no fields'
-        : `only ${series(
-            known.map((key) => `\`${key}\``),
-            'and',
-          )}`
+    const names = known.map((key) => `\`${key}\``)
+    const expected = known.length === 0 ? 'no fields' : `only ${series(names, 'and')}`
     throw new BatonError('invalid_request', `expected ${expected}, got ${JSON.stringify(unknown[0]?.slice(0, 40))}`)
   }
   return value as Record<string, unknown>

@@ -22,7 +22,7 @@ import type { HoldWay } from './job.ts'
 import { createBeside } from './moves.ts'
 import { HOLDER_LABEL, IMAGE_LABELS, parseReference, TAKEN_LABEL } from './reference.ts'
 import { refuseClaims } from './refusal.ts'
-import { type ContainerRequest, step, type Tools } from './request.ts'
+import { type ContainerRequest, notHere, step, type Tools } from './request.ts'
 import { endpointsOf, type Specification, withoutKeys } from './specification.ts'
 import { imageOfContainer } from './survey.ts'
 
@@ -272,13 +272,7 @@ export async function holderImage(
   if (parsed === null) throw new BatonError('invalid_request', `expected an image in --holder-image, got ${reference}`)
   if ((await engine.image(reference)) === null) {
     if (pull === 'never')
-      throw new BatonError(
-        'release_not_found',
-        `${reference} is not on this host, and \`--pull never\` prevents pulling it`,
-        {
-          hint: `use \`--holder-image ${repository}:TAG-holder\`, which \`baton image TAG\` makes`,
-        },
-      )
+      throw notHere(reference, `use \`--holder-image ${repository}:TAG-holder\`, which \`baton image TAG\` makes`)
     await step(tools, 'pull', reference)
     const what = parsed.digest ?? parsed.tag ?? 'latest'
     const header = await credentials(parsed.repository)

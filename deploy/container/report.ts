@@ -12,6 +12,7 @@ import {
   type StateMoved,
 } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
+import { outcomeText } from '../lib/switch.ts'
 import { formatDifference, type Difference } from './difference.ts'
 import { shortId } from './inspection.ts'
 import type { ContainerCopy, HoldWay, Unfinished } from './job.ts'
@@ -284,7 +285,7 @@ function nameOfImage(text: string): string {
 
 /** A container that moves is of the same release before and after. */
 function wordOf(outcome: ContainerEnd['outcome'] | null, { moved }: EndEvent): string {
-  if (outcome !== 'updated' || moved === null) return outcome?.replaceAll('_', ' ') ?? 'left as it is'
+  if (outcome !== 'updated' || moved === null) return outcome === null ? 'left as it is' : outcomeText(outcome)
   return moved === 'hold' ? 'moved behind a holder' : 'moved out from behind its holder'
 }
 

@@ -6,6 +6,12 @@ import type { ContainerReport, ContainerStep } from './report.ts'
 
 export const PULLS = ['always', 'missing', 'never'] as const
 
+/** An image that this host lacks, where `--pull never` keeps it from being pulled. */
+export function notHere(reference: string, hint: string): BatonError {
+  const message = `${reference} is not on this host, and \`--pull never\` prevents pulling it`
+  return new BatonError('release_not_found', message, { hint })
+}
+
 export interface ContainerRequest extends Limits {
   /** name, id, or `label=key=value` */
   container: string

@@ -10,7 +10,7 @@ import { labelsOf, nameOf } from './inspection.ts'
 import { parseOrigin } from './job.ts'
 import { digestIn, IMAGE_LABELS, parseReference, repositoryIn, rollbackTag } from './reference.ts'
 import type { ContainerReport } from './report.ts'
-import { type ContainerRequest, type SignedBy, step, type Tools } from './request.ts'
+import { type ContainerRequest, notHere, type SignedBy, step, type Tools } from './request.ts'
 
 export interface Pulled {
   image: ImageInspection
@@ -47,13 +47,7 @@ export async function resolveRelease(
   const local = pull === 'always' || signed !== null || request.digest !== null ? null : await engine.image(reference)
   if (local !== null) return await asItIsHere(local, { repository, release, reference }, oldImage, tools)
   if (pull === 'never') {
-    throw new BatonError(
-      'release_not_found',
-      `${reference} is not on this host, and \`--pull never\` prevents pulling it`,
-      {
-        hint: `run \`docker pull ${reference}\` or \`docker load\` first, or omit --pull`,
-      },
-    )
+    throw notHere(reference, `run \`docker pull ${reference}\` or \`docker load\` first, or omit --pull`)
   }
   // if a trusted source gives the digest, the registry is not asked what the tag means
   let digest = signed?.digest ?? request.digest

@@ -7,6 +7,8 @@ interface Remedy {
   /** sentences */
   cause: string
   fix: string
+  /** for a command whose message says what to mend: what else is to be said, null: nothing; absent: the fix */
+  hint?: string | null
 }
 
 export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
@@ -26,10 +28,12 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   invalid_request: {
     cause: 'The request body is not JSON, has an unknown field or a wrong type, or the request has two `Host` headers.',
     fix: 'Fix the reported problem.',
+    hint: null,
   },
   invalid_tag: {
     cause: 'The tag does not have the form `vX.Y.Z`.',
     fix: 'Use a tag that the feed lists, such as `v1.2.0`.',
+    hint: null,
   },
   body_too_large: {
     cause: 'The request body is larger than this endpoint accepts.',
@@ -76,6 +80,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     cause:
       'The request would cause problems (for example, fill the disk or make clients wait too long), or needs your consent.',
     fix: 'Nothing has changed. Fix the reported problem, then try again.',
+    hint: 'nothing has changed',
   },
   metadata_missing: {
     cause: 'This executable accepts only signed releases, and the feed has no signatures.',
@@ -202,9 +207,8 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
 
 /** What to do, for a terminal: a host with an install has no pages that a link could lead to. */
 export function remedyOf(code: ErrorCode): string | null {
-  // their message says what to mend
-  if (code === 'invalid_request' || code === 'invalid_tag') return null
-  const fix = REMEDIES[code].fix.replace(' Fix the reported problem, then try again.', '')
+  const { fix, hint } = REMEDIES[code]
+  if (hint !== undefined) return hint
   const text = fix.replaceAll(/\[([^\]]+)\]\([^)]+\)/g, '$1').replace(/\.$/, '')
   return /^[A-Z][a-z]/.test(text) ? text.charAt(0).toLowerCase() + text.slice(1) : text
 }

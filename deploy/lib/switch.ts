@@ -11,6 +11,11 @@ export function isBorne(pauseMs: number): boolean {
   return pauseMs < BORNE_MS[0]
 }
 
+/** `rolled back`: how an operation ended, in words. */
+export function outcomeText(outcome: string): string {
+  return outcome.replaceAll('_', ' ')
+}
+
 interface Paused {
   /** see HandoverReport */
   pauseMs?: number | null

@@ -74,7 +74,7 @@ export const withoutStop = (text) => text.replace(STOP, '')
 export const stopped = (text) => (language === 'en' ? `${withoutStop(text)}.` : text)
 
 /** of a code that the page does not know, the service's own words are enough */
-const errorText = (code) => ifAny(`error.${code}`, {})
+const errorText = (code) => ifAny(`error.${code}`)
 
 /** The page's sentence for the code, then the service's own words. */
 export const because = ({ code, message }) => withoutStop(withWhy(withoutStop(errorText(code)), message))

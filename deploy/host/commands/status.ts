@@ -18,7 +18,7 @@ import {
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
 import { formatBytes } from '../../lib/progress.ts'
-import { formatPause, nextPause } from '../../lib/switch.ts'
+import { formatPause, nextPause, outcomeText } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatSigned } from '../doctor/feed.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
@@ -135,7 +135,7 @@ function stalledLines({ stalled, schedule }: Look): string[] {
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
   const waited = formatPause({ pauseMs }) ?? 'no request had to wait'
-  const what = `${formatWay(from, to)}: ${plain(outcome)} at ${at}`
+  const what = `${formatWay(from, to)}: ${outcomeText(outcome)} at ${at}`
   return error === null ? `${what}; ${waited}` : `${what} (${withoutWords(error.message)})`
 }
 
@@ -185,10 +185,8 @@ function lastLine({
   }
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
-  return `${what}: ${plain(outcome)}${at}${error === null ? '' : ` (${withoutWords(error.message)})`}`
+  return `${what}: ${outcomeText(outcome)}${at}${error === null ? '' : ` (${withoutWords(error.message)})`}`
 }
-
-const plain = (outcome: string) => outcome.replaceAll('_', ' ')
 
 export async function releases(context: Context): Promise<number> {
   const located = await locate(context)

@@ -45,9 +45,9 @@ export async function readAccess(configPath: string): Promise<Access> {
   }
   const { isRead, configuration, faults, unknown } = readConfiguration(text)
   // the reference service refuses them (agent/service/config.ts); in an author's they may be the author's own
-  const refused = ownRelease().kind === 'source' ? unknown.map(formatUnknown) : []
-  if (isRead)
-    return accessFrom({ configuration, faults: [...faults, ...refused], unknown: refused.length > 0 ? [] : unknown })
+  const isOurs = ownRelease().kind === 'source'
+  if (isOurs) faults.push(...unknown.map(formatUnknown))
+  if (isRead) return accessFrom({ configuration, faults, unknown: isOurs ? [] : unknown })
   throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${faults.join('; ')}`)
 }
 

@@ -15,7 +15,7 @@ import {
 } from '../../../agent/first.ts'
 import { type OwnWords, refuse } from './release.ts'
 
-/** Ends this process if a person has started it beside the service that an installer has put there. */
+/** Ends this process if a person has started it beside the service that an installer has put there, or has started root's copy of it. */
 export function refuseBeside(
   { service, commands }: Pick<OwnWords, 'service'> & Partial<Pick<OwnWords, 'commands'>>,
   executable: string,
