@@ -35,6 +35,7 @@ import { copyInSwitch, lastExchange, settleData } from '../deploy/container/own-
 import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
+import { holderImage } from '../deploy/container/hold.ts'
 import type { Tools } from '../deploy/container/request.ts'
 import { becomesHealthy, check } from '../deploy/container/health.ts'
 import { refuseMisfit } from '../deploy/container/refusal.ts'
@@ -431,6 +432,50 @@ test('measures how long nobody answered: HTTP where a port speaks it, else a con
   equal([ended.downMs, (ended.illMs ?? 0) > 0], [0, true])
   server.closeAllConnections()
   await new Promise((resolve) => server.close(resolve))
+})
+
+test('at a holder the time that is told is the longest that a client waited, and not the sum of all slow answers', async () => {
+  const delays: number[] = []
+  let delayMs = 0
+  const server = createServer((_, response) => {
+    const [ms, began] = [delayMs, performance.now()]
+    setTimeout(() => {
+      if (ms > 0) delays.push(performance.now() - began)
+      response.end()
+    }, ms)
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  const at = { HostConfig: { NetworkMode: 'host' }, State: { Running: true } }
+  const volume = { Destination: '/run/hold', Source: '/v', RW: true }
+  const labels = { 'baton.port': `${port}`, 'baton.health-path': '/healthz' }
+  const Config = { Image: 'beacon:v1.0.0', Labels: labels, Env: ['BATON_HOLDER=/run/hold/socket'] }
+  const holder = inspection({ ...at, Mounts: [volume] })
+  const engine = { containers: async () => ['holder'], container: async () => holder } as unknown as Engine
+  const watch = await watchOutage(inspection({ ...at, Config, Mounts: [volume] }), engine)
+  for (const [ms, times] of [
+    [150, 5],
+    [400, 6],
+  ] as const) {
+    delayMs = ms
+    await until('the answers', async () => delays.length >= times)
+  }
+  delayMs = 0
+  const { downMs, downMeasured } = await watch.end()
+  match(downMeasured ?? '', / through its holder \(where clients wait\)$/)
+  const [said, sum] = [downMs ?? 0, delays.reduce((all, ms) => all + ms, 0)]
+  ok(said >= Math.max(...delays) - 20, `said ${said} ms, answers took ${delays.map(Math.round).join(', ')} ms`)
+  ok(said < sum - 400, `said ${said} ms, answers took ${Math.round(sum)} ms in all`)
+  server.closeAllConnections()
+  await new Promise((resolve) => server.close(resolve))
+})
+
+test('`--keep-port --pull never` pulls no holder: it names the image that is built beside the release', async () => {
+  const engine = { image: async () => null } as unknown as Engine
+  const tools = { engine, report: () => ok(false, 'it began a step') } as unknown as Tools
+  const refused = await rejects(holderImage('r.example/shop', { pull: 'never' }, tools), withCode('release_not_found'))
+  match(refused.message, /^r\.example\/shop:holder is not on this host, and `--pull never` prevents pulling it$/)
+  match((refused as { hint?: string }).hint ?? '', '--holder-image r.example/shop:TAG-holder')
 })
 
 test('a deploy script that cannot run says in one line what to do', async () => {
