@@ -3,12 +3,15 @@
 
 import { execFile } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { UpdateSettings } from '../agent/settings.ts'
 import type { Status } from '../agent/words/state.ts'
 import { equal, is } from './assert.ts'
+import { adopted } from './fixtures/adopted.ts'
 import { until } from './fixtures/evidence.ts'
+import { JOBS } from './fixtures/jobs.ts'
 import { scriptRelease } from './fixtures/releases.ts'
 import { conforms } from './lab/openapi.ts'
 import { installService, type Service } from './panel/service.ts'
@@ -25,7 +28,7 @@ type Recorded = [pointer: string[], value: Json]
 const test = suite('api examples', { timeoutMs: 120_000 })
 
 test('each example of the document is what a running service answers', async () => {
-  const recorded = [...(await ofManaged()), ...(await ofOthers())]
+  const recorded = [...(await ofManaged()), ...(await ofProceed()), ...(await ofOthers())]
   const document = JSON.parse(readFileSync(FILE, 'utf8')) as Json
   const paths = recorded.map(([pointer]) => pointer.join(' '))
   is(new Set(paths).size, paths.length)
@@ -47,6 +50,10 @@ async function ofManaged(): Promise<Recorded[]> {
   await ask('POST', '', { tag: '1.2' }, 400, 'InvalidUpdate')
   await ask('POST', '', { tag: 'v9.9.9' }, 404, 'NoRelease')
   await ask('POST', '/cancel', undefined, 409, 'TooLate')
+  await ask('POST', '/policy', { wish: 'all' }, 400, 'InvalidRequest')
+  await ask('GET', '/operations/00000000-0000-4000-8000-000000000000', undefined, 404, 'NotFound')
+  await ask('PUT', '/status', undefined, 405, 'MethodNotAllowed')
+  await ask('POST', '', { tag: 'v'.repeat(5000) }, 413, 'BodyTooLarge')
   await ask('GET', '/status', undefined, 200, 'idle')
   await ask('POST', '/check', undefined, 200, 'available')
   await ask('GET', '/policy', undefined, 200, 'asConfigured')
@@ -73,24 +80,60 @@ async function ofManaged(): Promise<Recorded[]> {
   return kept
 }
 
-/** What others than a managed install with a password answer. */
-async function ofOthers(): Promise<Recorded[]> {
-  await using service = await installService({ releases: [await scriptRelease('v1.0.0')], managed: 'foreign' })
-  const { kept, ask } = asking(service)
-  await ask('GET', '/status', undefined, 501, 'NotManaged')
-  const response = await fetch(`${service.url}/admin/update/status`)
-  is(response.status, 401)
-  kept.push([refusal('Unauthorized'), (await response.json()) as Json])
+/** What an update answers that waits for the application's work, once a person goes on. */
+async function ofProceed(): Promise<Recorded[]> {
+  await using it = await adopted(JOBS)
+  const url = `http://127.0.0.1:${it.port}`
+  const headers = { authorization: `Bearer ${it.password}`, connection: 'close' }
+  const { kept, ask } = asking({
+    url,
+    feed: null,
+    ask: async (method, path) => await fetch(`${url}/admin/update${path}`, { method, headers }),
+  })
+  await fetch(`${url}/hang`, { headers: { connection: 'close' } })
+  await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
+    const look = async () => (await fetch(`${url}/admin/update/status`, { headers })).json() as Promise<Status>
+    await until('a wait for work', async () => (await look()).operation?.waits?.[0]?.code === 'work', 10_000)
+    await ask('POST', '/proceed', undefined, 200, 'proceeded')
+  })
   return kept
 }
 
-function asking(service: Service) {
+/** What others than a managed install with a password answer, and one that something is wrong with. */
+async function ofOthers(): Promise<Recorded[]> {
+  const releases = [await scriptRelease('v1.0.0')]
+  await using foreign = await installService({ releases, managed: 'foreign' })
+  const { kept, ask } = asking(foreign)
+  await ask('GET', '/status', undefined, 501, 'NotManaged')
+  const wrong = async (status: number) => {
+    const response = await fetch(`${foreign.url}/admin/update/status`)
+    const body = (await response.json()) as Json
+    return response.status === status && body
+  }
+  kept.push([refusal('Unauthorized'), await until('a 401', async () => await wrong(401), 5000)])
+  kept.push([refusal('TooManyFailures'), await until('a 429', async () => await wrong(429), 30_000)])
+  await using open = await installService({ releases, password: null })
+  const refused = asking(open)
+  await refused.ask('GET', '/status', undefined, 403, 'NoPassword')
+  await using broken = await installService({ releases })
+  const journal = join(broken.stateDirectory, 'update/journal.json')
+  await rm(journal, { force: true })
+  await mkdir(journal, { recursive: true }) // no mode keeps root from reading a file
+  const unread = asking(broken)
+  await unread.ask('GET', '/status', undefined, 500, 'Unexpected')
+  return [...kept, ...refused.kept, ...unread.kept]
+}
+
+type Asked = Pick<Service, 'url' | 'ask'> & { feed: Service['feed'] | null }
+
+function asking(service: Asked) {
   const kept: Recorded[] = []
   const ask = async (method: string, path: string, body: object | undefined, status: number, name: string) => {
     const response = await service.ask(method, path, body)
     const text = await response.text()
     is(response.status, status, `${method} ${path}: ${text}`)
-    conforms({ method, path: `/admin/update${path}`, status, headers: response.headers, body: text })
+    const isBroken = status === 500
+    conforms({ method, path: `/admin/update${path}`, status, headers: response.headers, body: text, isBroken })
     const documented = path.replace(/(?<=^\/operations\/).+/, '{id}')
     const examples = ['paths', `/admin/update${documented}`, method.toLowerCase(), 'responses', String(status)]
     const pointer =
@@ -103,10 +146,12 @@ function asking(service: Service) {
 const refusal = (name: string) => ['components', 'responses', name, 'content', 'application/problem+json', 'example']
 
 /** As on a host, instead of in a folder of this test. */
-function abroad(text: string, { url, feed }: Service): string {
-  return text
-    .replaceAll(feed.url, 'https://github.example.org')
-    .replaceAll(new URL(feed.url).host, '192.0.2.7:443')
+function abroad(text: string, { url, feed }: Asked): string {
+  const fromFeed =
+    feed === null
+      ? text
+      : text.replaceAll(feed.url, 'https://github.example.org').replaceAll(new URL(feed.url).host, '192.0.2.7:443')
+  return fromFeed
     .replaceAll(url, 'http://127.0.0.1:8080')
     .replaceAll(/\/[\w./-]*baton-panel-\w+\/state\b/g, '/var/lib/beacon')
     .replaceAll(/\/[\w./-]*baton-panel-\w+\/app\b/g, '/opt/beacon')
@@ -138,7 +183,7 @@ function textOf(text: string, name: string): string {
     .replaceAll(/\b[0-9a-f]{8}-[0-9a-f-]{27}\b/g, 'an id')
     .replaceAll(/\b[0-9a-f]{64}\b/g, 'a sum')
     .replaceAll(/\b(\d{4}-\d\d-\d\dT[\d:.]+Z|\d{8}T\d{6}\.\d{3}Z)/g, 'a time')
-    .replaceAll(/(?<!v[\d.]*)\b\d+\b/g, 'a number')
+    .replaceAll(/(?<!v[\d.]*)\b\d+(?=s?\b)/g, 'a number')
 }
 
 function examplesOf(value: Json, pointer: string[]): string[] {

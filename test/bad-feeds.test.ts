@@ -243,7 +243,7 @@ test('a setting that names no feed keeps no service from serving: check, status 
   assert.equal([check.status, latest, problem?.code], [200, null, 'invalid_settings'])
   const status = await home.api('GET', '/admin/update/status')
   assert.is(status.status, 200)
-  assert.match((status.body as Status).trust.warning ?? '', /ftp:.*not a feed address/)
+  assert.match((status.body as Status).trust.warning?.message ?? '', /ftp:.*not a feed address/)
   const update = await home.api('POST', '/admin/update')
   assert.equal([update.status, (update.body as { code: string }).code], [500, 'invalid_settings'])
   assert.is((await home.api('GET', '/healthz')).status, 200)

@@ -823,7 +823,7 @@ test('what expires within a third of its life is warned of, and what has expired
   await it.publish({ edit: { snapshot: (signed) => void (signed.expires = soon) } })
   await host.update(it.dist.dir)
   assert.match(
-    (await host.feed(it.dist.dir).trust()).warning ?? '',
+    (await host.feed(it.dist.dir).trust()).warning?.message ?? '',
     /^snapshot\.json expires on 20\S+ \(days left: [45]\)/,
   )
 })

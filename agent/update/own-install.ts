@@ -52,7 +52,8 @@ function openLater(description: string, signed: boolean, open: () => Promise<Ope
     trust: async () => {
       const usable = await feed().catch((cause: unknown) => reasonOf(cause))
       if (typeof usable !== 'string') return await usable.trust()
-      return { signed, metadata: [], yanked: [], warning: usable } // a feed that cannot be opened must not fail the status
+      // a feed that cannot be opened must not fail the status
+      return { signed, metadata: [], yanked: [], warning: { code: 'unusable', message: usable } }
     },
     byTag: async (...asked) => await (await feed()).byTag(...asked),
     bytes: async (...asked) => await (await feed()).bytes(...asked),

@@ -241,8 +241,8 @@ export interface TrustReport {
   metadata: { role: 'root' | 'targets' | 'snapshot' | 'timestamp'; version: number; expiresAt: string }[]
   /** releases that the maintainer has yanked */
   yanked: { tag: string; why: string }[]
-  /** one sentence: what expires soon or has expired; null if nothing does */
-  warning: string | null
+  /** what expires first, soon or already, or why the feed cannot be opened; null: neither */
+  warning: { code: 'expiring' | 'expired' | 'unusable'; message: string } | null
 }
 
 /** What the service did by itself. */

@@ -279,7 +279,7 @@ function told({ feed, root, latest, image, trust, passedOver, problem }: Verifie
     ...passedOver.map(({ tag, why }) => `  not using ${tag}: ${why}`),
     ...trust.yanked.map(({ tag, why }) => `  yanked ${tag}: ${why}`),
     problem === null ? `  latest     ${latest ?? 'none'}${image === null ? '' : `, ${image}`}` : null,
-    trust.warning === null ? null : `warning: ${trust.warning}`,
+    trust.warning === null ? null : `warning: ${trust.warning.message}`,
     problem === null ? null : `refused: ${problem.message} (${problem.code})`,
     problem?.hint === undefined || problem.hint === null ? null : `hint: ${problem.hint}`,
   ]

@@ -61,8 +61,13 @@ test('whether releases are signed, until when, and what is wrong with it', async
   for (const [trust, text, where] of [
     [{ signed: false, metadata: [] }, 'Not signed: releases are checked only against their checksums.', '#signed'],
     [
-      { signed: true, metadata: [signed], warning: 'timestamp.json expires in 3 days' },
-      'timestamp.json expires in 3 days',
+      { signed: true, metadata: [signed], warning: { code: 'expiring', message: 'timestamp.json expires soon' } },
+      'The feed’s signatures expire on Nov 22, 2098.',
+      '#trust',
+    ],
+    [
+      { signed: true, metadata: [], warning: { code: 'unusable', message: 'ftp: is not a feed address' } },
+      'The feed cannot be opened: ftp: is not a feed address.',
       '#trust',
     ],
     [{ signed: true, metadata: [] }, 'Signed releases only.', '#signed'],

@@ -29,10 +29,13 @@ export interface InstallOptions {
   managed?: boolean | 'foreign'
   update?: UpdateSettings
   passwordHeader?: PasswordHeader
+  /** null: none is set */
+  password?: string | null
 }
 
 export interface Service extends AsyncDisposable {
   url: string
+  stateDirectory: string
   feed: ReleaseServer
   /** everything it has said */
   output: () => string
@@ -45,6 +48,7 @@ export interface Service extends AsyncDisposable {
 
 export async function installService(options: InstallOptions): Promise<Service> {
   const { releases, notes, basePath = '', managed = true, update = {}, passwordHeader = 'authorization' } = options
+  const { password = TOKEN } = options
   const [first] = releases
   if (first === undefined) throw new Error('expected a release to install')
   const home = await mkdtemp(join(tmpdir(), 'baton-panel-'))
@@ -74,7 +78,7 @@ export async function installService(options: InstallOptions): Promise<Service> 
   }
   if (managed !== false) await writeFile(join(home, 'app', 'receipt.json'), JSON.stringify(receipt))
   const config = {
-    dashboard: { password: TOKEN, passwordHeader },
+    dashboard: { ...(password === null ? {} : { password }), passwordHeader },
     listen: { host: '127.0.0.1', port },
     stateDirectory,
     feed: feed.feed,
@@ -125,6 +129,7 @@ export async function installService(options: InstallOptions): Promise<Service> 
   })
   return {
     url,
+    stateDirectory,
     feed,
     output: () => output,
     start,

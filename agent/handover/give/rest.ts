@@ -68,7 +68,7 @@ export function busyOf(
 function named(left: readonly Work[]): string {
   const [oldest] = left
   if (oldest === undefined) return 'nothing'
-  const since = durationText(Math.floor((performance.now() - oldest.sinceMs) / 1000) * 1000)
+  const since = durationText(Math.ceil((performance.now() - oldest.sinceMs) / 1000) * 1000)
   const more = left.length > 1 ? `, and ${left.length - 1} more` : ''
   return `"${oldest.reason}", under way for ${since}${more}`
 }

@@ -68,7 +68,7 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
   if (known === null) return { signed: false, metadata: [], yanked: [], warning: null }
   const { targets } = known.files
   const metadata: TrustReport['metadata'] = []
-  const warnings: { at: number; text: string }[] = []
+  const warnings: { at: number; warning: TrustReport['warning'] }[] = []
   for (const role of ROLES) {
     const file = known.files[role]
     if (file === undefined) continue
@@ -78,10 +78,9 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
     const whole = at - Date.parse(signed[SIGNED_AT] ?? signed.expires)
     const left = at - now.getTime()
     const days = Math.floor(left / DAY_MS)
-    if (left <= 0)
-      warnings.push({ at, text: `${role}.json expired on ${signed.expires}: no updates until it is signed again` })
-    else if (left < whole / 3)
-      warnings.push({ at, text: `${role}.json expires on ${signed.expires} (days left: ${days})` })
+    const warn = (code: 'expiring' | 'expired', message: string) => warnings.push({ at, warning: { code, message } })
+    if (left <= 0) warn('expired', `${role}.json expired on ${signed.expires}: no updates until it is signed again`)
+    else if (left < whole / 3) warn('expiring', `${role}.json expires on ${signed.expires} (days left: ${days})`)
   }
   const [first] = warnings.toSorted((a, b) => a.at - b.at)
   return {
@@ -90,7 +89,7 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
     yanked: (targets === undefined ? [] : releasesOf(targets)).flatMap(({ tag, yanked }) =>
       yanked === null ? [] : [{ tag, why: yanked }],
     ),
-    warning: first?.text ?? null,
+    warning: first?.warning ?? null,
   }
 }
 

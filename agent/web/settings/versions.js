@@ -4,7 +4,7 @@ import { renderNotes } from './notes.js'
 import { installedOf, isOld, isSkipped, noWayBack, offerOf } from './offer.js'
 import { enable, put, putCode, show, tell, ui } from './page.js'
 import { isBusy, isSilent, state } from './state.js'
-import { ago, because, bytes, day, said, sentences, soon, t, withWhy } from './words.js'
+import { ago, because, bytes, day, sentences, soon, t, withWhy } from './words.js'
 
 export function renderVersions(status, report) {
   const { instance } = status
@@ -118,7 +118,19 @@ function renderFailed(failed, operation) {
 function renderTrust(trust, running) {
   const ends = (trust?.metadata ?? []).map(({ expiresAt }) => expiresAt).toSorted()[0]
   const yanked = (trust?.yanked ?? []).find(({ tag }) => tag === running)
-  tell(ui.trust, yanked === undefined ? said(trust?.warning) : withWhy(t('trust.yanked', { tag: running }), yanked.why))
+  const text =
+    yanked === undefined
+      ? warningOf(trust?.warning ?? null, ends)
+      : withWhy(t('trust.yanked', { tag: running }), yanked.why)
+  tell(ui.trust, text)
   const signed = ends === undefined ? t('trust.signed') : t('trust.until', { time: day(ends) })
   put(ui.signed, trust?.signed ? signed : t('trust.none'))
+}
+
+function warningOf(warning, ends) {
+  if (warning === null) return ''
+  const { code, message } = warning
+  return ['expiring', 'expired'].includes(code)
+    ? t(`trust.${code}`, { time: day(ends) })
+    : withWhy(t('trust.unusable'), message)
 }

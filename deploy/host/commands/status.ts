@@ -147,7 +147,7 @@ function switchLine({ order, expectedMs }: NextSwitch): string {
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
   if (!signed) return ['feed       not signed: anyone who can write to it decides what runs here']
-  return [`feed       ${formatSigned(metadata)}`, ...(warning === null ? [] : [`warning    ${warning}`])]
+  return [`feed       ${formatSigned(metadata)}`, ...(warning === null ? [] : [`warning    ${warning.message}`])]
 }
 
 function offerLines(

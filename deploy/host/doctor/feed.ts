@@ -172,7 +172,8 @@ async function trustFinding({ signed, warning: soon, metadata }: TrustReport, fe
     const hint = 'ask the maintainer to sign the feed (`baton trust`)'
     return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
   }
-  if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign the feed again (`baton trust refresh`)')
+  if (soon !== null)
+    return warning('trust', soon.message, 'ask the maintainer to sign the feed again (`baton trust refresh`)')
   return ok('trust', formatSigned(metadata))
 }
 
