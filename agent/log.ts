@@ -58,7 +58,7 @@ export function formatEvent(event: LogEvent): string {
     case 'listening':
       return `also listening on ${event.address}`
     case 'unmanaged':
-      return `updates are off: ${event.reason}`
+      return `cannot update itself, because ${event.reason}`
     case 'operation':
       return `${event.kind} ${event.id}: ${event.stage}`
     case 'finished': {
@@ -73,7 +73,7 @@ export function formatEvent(event: LogEvent): string {
     case 'drained':
       return `drained connections: ${event.moved} moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'taken_back':
-      return `took back ${event.takenBack} unused connections from the new process, ${event.cut} cut off`
+      return `connections of the new process: ${event.takenBack} idle ones go on with the old release, ${event.cut} were cut off`
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':

@@ -170,7 +170,7 @@ for (const kind of ['stop-first', 'start-first'] as const) {
   )
 }
 
-test('a server whose WebSockets are registered as a whole: each goes on, with its state', async () => {
+test('WebSockets registered as a whole, of an application that exits at its SIGTERM: each goes on and is counted; one that is lost too', async () => {
   const auto = join(PROJECT, 'agent/adapters/auto.ts')
   const text = `import { carryAll, carried } from '${auto}'
     import { WebSocketServer } from '${join(PROJECT, 'node_modules/ws/wrapper.mjs')}'
@@ -183,8 +183,13 @@ test('a server whose WebSockets are registered as a whole: each goes on, with it
         ws.send(process.pid + ' ' + counts.get(ws))
       })
     })
-    carryAll(wss, { state: (ws) => ({ count: counts.get(ws) }) })`
-  await using it = await adopted(AUTO + text + LISTEN)
+    carryAll(wss, { state: (ws) => ({ count: counts.get(ws) }) })
+    process.on('SIGTERM', () => {
+      for (const ws of wss.clients) ws.close(1001)
+      process.exit(0)
+    })`
+  const update = { probation: '3s' }
+  await using it = await adopted(AUTO + text + LISTEN, { onStop: 'SIGTERM' }, { update })
   const socket = new WebSocket(`ws://127.0.0.1:${it.port}/`)
   await new Promise((resolve) => {
     socket.addEventListener('open', resolve)
@@ -197,11 +202,16 @@ test('a server whose WebSockets are registered as a whole: each goes on, with it
     return (await heard).split(' ')
   }
   const [first, one] = await answer()
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).handover?.carried, 1)
+  const { handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+  equal([handover?.moved, handover?.carried], [1, 1])
   const [second, two] = await answer()
   equal([one, two], ['1', '2'])
   ok(first !== second, 'another process answers')
-  socket.close()
+  await it.release('v1.2.0', `${AUTO + text + LISTEN}\nsetTimeout(() => process.exit(1), 1500)`)
+  const ended = once(socket, 'close')
+  const failed = await it.operate('/admin/update', { tag: 'v1.2.0' })
+  equal([failed.outcome, failed.handover?.cut], ['reverted', 1])
+  await ended
 })
 
 test.run()

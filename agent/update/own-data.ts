@@ -70,7 +70,10 @@ export async function snapshotFor(
     'refused',
     `there is no snapshot of ${basename(database ?? 'the data')} for ${tag} in ${folder}`,
     {
-      hint: 'an update takes a snapshot for the release being replaced; the snapshots for the last two releases are kept, and `state list` shows them',
+      hint:
+        database === null
+          ? 'its author has not named a `database`, so an update makes no copy of the data'
+          : 'an update takes a snapshot for the release being replaced; the snapshots for the last two releases are kept, and `state list` shows them',
     },
   )
 }

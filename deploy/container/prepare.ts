@@ -161,7 +161,7 @@ export async function prepare(
   origin.healthy = (await check(container, null, engine)).well
   let [copy, taken]: [ContainerSnapshot | null, Taken | null] = [null, null]
   if (snapshot !== null) {
-    await step(tools, 'snapshot', 'of the data, if there is any')
+    await step(tools, 'snapshot', 'of the data')
     taken = await takeSnapshot(container, snapshot, engine).catch(orGoesBack(origin, tools, NOTHING_TAKEN))
     copy = taken.database
     origin.snapshot = copy?.path ?? null

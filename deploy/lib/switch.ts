@@ -35,6 +35,11 @@ export function nextPause(expectedMs: number): string {
   return `in the next switch, clients would wait about ${expectedMs} ms`
 }
 
+/** `6 connections were cut off`; null: none was. */
+export function formatCut({ cut }: { cut: number }): string | null {
+  return cut === 0 ? null : `${cut} ${cut === 1 ? 'connection was' : 'connections were'} cut off`
+}
+
 interface Moved {
   moved: number
   cut: number

@@ -21,6 +21,7 @@ interface Between {
 
 interface Carried {
   id: number
+  /** -1: it belongs to the receiver now, and cannot be given to another process */
   fd: number
   message: Extract<Given, { type: 'carry' }>
   /** what the old application has sent on it since */
@@ -47,8 +48,8 @@ export interface Passing {
   hear(message: ToPredecessor): void
   /** call it when the receiver is dead: keeps what it never touched, closes and counts the rest */
   takeBack(): void
-  /** how many are kept */
-  size(): number
+  /** how many are kept for the next process, as the report counts them */
+  kept(): Pick<HandoverReport, 'moved' | 'carried'>
 }
 
 const AGAIN_EVERY_MS = 5
@@ -87,13 +88,13 @@ export function makePassing(report: HandoverReport, answer: (message: FromHolder
     passTo: (receiver) => passTo(books, receiver),
     hear: (message) => hear(books, message),
     takeBack: () => takeBack(books),
-    size: () => between.size + carried.size,
+    kept: () => ({ moved: between.size + carried.size, carried: carried.size }),
   }
 }
 
 function drop({ between, carried, unanswered }: Books, id: number): void {
   const one = between.get(id) ?? carried.get(id)
-  if (one !== undefined) closeDescriptor(one.fd)
+  if (one !== undefined && one.fd >= 0) closeDescriptor(one.fd)
   between.delete(id)
   carried.delete(id)
   unanswered.delete(id)
@@ -187,14 +188,20 @@ function hear(books: Books, message: ToPredecessor): void {
       if (one !== undefined) one.isGiven = false // the receiver has no descriptor left: give the connection again
     }
   }
-  if (message.type === 'carried') {
-    if (message.refused !== null) {
-      countRefused(report, books.carried.get(message.id)?.message.kind, message.refused)
-      report.moved--
-      report.carried--
-    }
-    drop(books, message.id) // the connection belongs to the receiver now
+  if (message.type !== 'carried') return
+  const { id, refused } = message
+  const one = books.carried.get(id)
+  if (one === undefined) return
+  if (refused === null) {
+    closeDescriptor(one.fd)
+    one.fd = -1
+    unanswered.delete(id)
+    return
   }
+  countRefused(report, one.message.kind, refused)
+  report.moved--
+  report.carried--
+  drop(books, id)
 }
 
 function takeBack(books: Books): void {

@@ -114,7 +114,7 @@ async function retire(here: Here, successor: Successor): Promise<void> {
   if (own.stop.signal.aborted) return // `leave` is at work
   await endWhatIsLeft(own)
   took('old is gone')
-  Object.assign(own.report, own.left?.report ?? { moved: own.passing.size() })
+  Object.assign(own.report, own.left?.report ?? own.passing.kept())
 }
 
 /** Resolves when the old process is gone. Reports to it if the successor dies at its gate. Kills it if it hangs. */

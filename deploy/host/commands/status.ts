@@ -14,6 +14,8 @@ import {
   type Operation,
   type OperationReport,
   reportOf,
+  type Wait,
+  type WaitCode,
   withoutWords,
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
@@ -23,6 +25,7 @@ import { supervisorOf } from '../boundary/open.ts'
 import { formatSigned } from '../doctor/feed.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
+import { stageText } from '../service/operate.ts'
 import { isWell, type Look, type Offer } from '../service/look.ts'
 import type { ListedRelease } from '../service/releases.ts'
 import { type Context, locate, sideOf } from './context.ts'
@@ -73,7 +76,7 @@ function linesOf({ service, look, supervisor, state, stateDirectory }: Shown): s
   const { instance, installed, backup, probation, operation, running } = look
   const first =
     instance === null
-      ? `${service} ${isStarting(state) ? 'is starting and does not answer yet' : 'does not answer'} (${state.word}; ${supervisor.description})`
+      ? `${service} ${isStarting(state) ? 'is starting and does not answer yet' : state.word === 'inactive' ? 'is stopped' : 'does not answer'} (${state.word}; ${supervisor.description})`
       : `${service} ${running ?? ''} is running, pid ${instance.pid}, since ${instance.startedAt} (${supervisor.description})`
   return [
     first,
@@ -85,7 +88,7 @@ function linesOf({ service, look, supervisor, state, stateDirectory }: Shown): s
     ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
-    ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
+    ...(operation === null ? [] : [`last       ${lastLine(operation, probation)}`]),
     ...dataLines(operation),
     ...(operation?.trial === undefined ? [] : [`trial      ${formatRehearsal(operation.trial)}`]),
   ]
@@ -105,7 +108,7 @@ function healthLines({ health }: Look): string[] {
 function dataLines(operation: Look['operation']): string[] {
   if (!operation?.stateMoved) return []
   const left = formatLeft(operation.stateMoved)
-  return lastLine(operation).includes(left) ? [] : [`data       ${left}`]
+  return lastLine(operation, null).includes(left) ? [] : [`data       ${left}`]
 }
 
 function crashLines({ crashes, word }: SupervisorState, logCommand: string): string[] {
@@ -123,8 +126,17 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
   return [
     ...since.toReversed().map((deed) => `automatic  ${deedLine(deed)}`),
     `automatic  ${policy.says}${pause}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next check ${next.replace(/:00Z$/, 'Z')}`}`,
-    ...waits.map(({ says }) => `attention  ${withoutWords(says)}`),
+    ...waits.map((wait) => `attention  ${withoutWords(wait.says)}${stepOf(wait)}`),
   ]
+}
+
+const FOR_A_PERSON: readonly WaitCode[] = ['available', 'unsigned', 'beyond', 'unproven', 'untried', 'pause']
+
+/** The command that installs the release, if a person's word is all that it waits for. */
+function stepOf({ code, tag }: Wait): string {
+  if (tag === undefined) return ''
+  if (FOR_A_PERSON.includes(code)) return `; \`${ownCommand(`upgrade ${tag}`)}\` installs it`
+  return code === 'irreversible' ? `; \`${ownCommand(`upgrade ${tag} --allow-irreversible`)}\` installs it` : ''
 }
 
 /** Only if no release waits for that reason already. */
@@ -167,20 +179,14 @@ function offerLines(
   ]
 }
 
-function lastLine({
-  kind,
-  from,
-  to,
-  outcome,
-  finishedAt,
-  stage,
-  error,
-  handover,
-  waits,
-}: Operation | (OperationReport & Operation)): string {
+function lastLine(operation: Operation | (OperationReport & Operation), probation: Look['probation']): string {
+  const { kind, from, to, outcome, finishedAt, error, handover, waits } = operation
   const what = `${kind} ${formatWay(from, to)}`
   if (outcome === null) {
-    const told = [...(isResting(waits) ? [] : [`in the ${stage} stage`]), ...(waits ?? []).map(({ says }) => says)]
+    const told = [
+      ...(isResting(waits) ? [] : [stageText(operation, probation)]),
+      ...(waits ?? []).map(({ says }) => says),
+    ]
     return `${what}: ${told.join('; ')}`
   }
   const pause = formatPause(handover ?? {})

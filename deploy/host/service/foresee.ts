@@ -74,7 +74,7 @@ export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
 /** Throws what the operation would throw. */
 export async function foresee(receipt: Receipt, request: Operate, outside: Outside): Promise<Foreseen> {
   const status = await connect(await readAccess(receipt.configPath)).status()
-  if (status?.state === 'in_flight' && status.operation !== null) throw inFlight(status.operation)
+  if (status?.state === 'in_flight' && status.operation !== null) throw inFlight(status.operation, status.probation)
   if (status === null) outside.note(await whyDown(receipt, outside))
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing

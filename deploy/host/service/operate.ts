@@ -34,7 +34,7 @@ import { tellBefore, tellOfSkipped, withWayBack } from './advice.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { askUntilWell, healthGate } from './health.ts'
-import { formatPause } from '../../lib/switch.ts'
+import { formatCut, formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated, Standing } from './request.ts'
@@ -117,9 +117,9 @@ function operatedFrom(operation: Operation): Operated {
     return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: error?.hint ?? null } }
   }
   const code = error !== null && MEANINGS[error.code].exit === EXIT.reverted ? error.code : 'restart_failed'
-  const pause = formatPause(report)
+  const costs = [formatPause(report), formatCut(report)].filter((cost) => cost !== null)
   const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
-  const told = `${what} failed, and ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
+  const told = `${what} failed, and ${from} is running again${costs.length === 0 ? '' : ` (${costs.join('; ')})`}: ${message}`
   return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }
 }
 
@@ -222,18 +222,28 @@ async function goBack(
 /** 409 says only that an operation is in flight; the status says which one, to which release, since when. */
 async function explained(cause: unknown, client: Client): Promise<unknown> {
   if (!(cause instanceof BatonError) || cause.code !== 'update_in_flight') return cause
-  const operation = (await client.status().catch(() => null))?.operation ?? null
-  return operation === null ? cause : inFlight(operation)
+  const status = await client.status().catch(() => null)
+  return status?.operation ? inFlight(status.operation, status.probation) : cause
 }
 
-export function inFlight({ id, kind, from, to, stage, startedAt, waits }: Operation): BatonError {
+/** What an operation under way is doing, for a person: `in the download stage`. `probation`: what is on probation, null: nothing. */
+export function stageText({ stage }: Pick<Operation, 'stage'>, probation: Status['probation']): string {
+  if (stage !== 'restart') return `in the ${stage} stage`
+  return probation === null ? 'switching' : 'on probation'
+}
+
+export function inFlight(operation: Operation, probation: Status['probation']): BatonError {
+  const { id, kind, from, to, stage, startedAt, waits } = operation
   const target = to ?? (kind === 'update' ? 'the latest release' : 'the backup executable')
-  const at = waits?.find(({ code }) => code === 'work')?.says ?? `in the ${stage} stage`
+  const at = waits?.find(({ code }) => code === 'work')?.says ?? stageText(operation, probation)
   return new BatonError(
     'update_in_flight',
     `the service is busy: ${kind} from ${from} to ${target}, ${at}, since ${startedAt} (operation ${id})`,
     {
-      hint: `run \`${ownCommand('status')}\` to see it, \`${ownCommand('cancel')}\` to cancel it before the new release is installed, or pass \`--lock-timeout\` to wait for it`,
+      hint:
+        stage === 'restart'
+          ? `it is too late to cancel it: pass \`--lock-timeout 2m\` to wait for it, then \`${ownCommand('rollback')}\` can undo it`
+          : `run \`${ownCommand('status')}\` to see it, \`${ownCommand('cancel')}\` to cancel it, or pass \`--lock-timeout 2m\` to wait for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },
     },
   )
