@@ -181,9 +181,6 @@ interface Shows {
   isNew: boolean
 }
 
-/** how many lines of each new file `init` shows */
-const SHOWN_LINES = 12
-
 function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
   const of = (text: string | null) => text ?? 'not found'
   const { healthPath, database } = shown ?? { healthPath: found.healthPath, database: null }
@@ -193,14 +190,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
   )
   for (const { path, content } of plan.files) {
     const lines = content.trimEnd().split('\n')
-    const isLong = lines.length > SHOWN_LINES + 1
-    const rest = isLong ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
-    say(
-      [
-        `+ ${path}`,
-        ...[...lines.slice(0, isLong ? SHOWN_LINES : lines.length), ...rest].map((line) => `  ${line}`),
-      ].join('\n'),
-    )
+    say([`+ ${path}`, ...lines.map((line) => `  ${line}`)].join('\n'))
   }
   if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
   if (plan.proposal !== null) say(`\n${plan.proposal}(change that file yourself)\n`)
