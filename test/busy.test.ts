@@ -100,14 +100,18 @@ test.long(
   },
 )
 
-test('`busy: give-up`: the update ends with nothing changed, and the work goes on', async () => {
-  await using it = await adopted(JOBS, {}, { update: { busyMax: '1s', busy: 'give-up' } })
+test('`busy: give-up`: the update ends with nothing changed, and the work goes on; a restart meanwhile is refused', async () => {
+  await using it = await adopted(JOBS, {}, { update: { busyMax: '5s', busy: 'give-up' } })
   await ask(it.port, 'GET', '/hang', null)
-  const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+  const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
+    const { exitCode, stderr } = await it.word('restart', '--user')
+    is(exitCode, 6, stderr)
+    match(stderr, /^error: the service is busy: update from v1\.0\.0 to v1\.1\.0, /m)
+  })
   equal([outcome, error?.code], ['failed', 'busy'])
   match(
     error?.message ?? '',
-    /^the application's work did not finish within 1s \(`busyMax`\): "hangs", under way for \ds$/,
+    /^the application's work did not finish within 5s \(`busyMax`\): "hangs", under way for \ds$/,
   )
   is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.0.0')
   const said = await it.word('upgrade', '--user', '--json')

@@ -454,7 +454,10 @@ test('the panel can only tighten: mode, hours, age, pause and skip, never what i
   const [opening] = openings(tight.hours, NOON)
   equal(opening, { start: Date.parse('2026-11-24T04:00Z'), end: Date.parse('2026-11-24T05:00Z') })
   match(own({ allow: ['unsigned'] }).faults.join(), /unknown `allow`/)
-  is(formatPolicy(limits), 'minor, every day 02:00-05:00 UTC, 1 day after a release, without v1.0.1, also unproven')
+  is(
+    formatPolicy(limits),
+    'minor, every day 02:00-05:00 UTC, 1 day after a release, without v1.0.1, also unproven patches',
+  )
   is(
     formatPolicy(policy({ mode: 'all', days: ['mon', 'tue', 'wed'], zone: 'Europe/Berlin' })),
     'all, mon to wed 00:00-24:00 Europe/Berlin',

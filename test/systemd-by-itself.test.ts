@@ -128,7 +128,7 @@ test('an older one whose way back is open is installed automatically; the end of
   ok(schedule?.waits.some(({ code, tag, mode }) => code === 'beyond' && tag === 'v2.0.0' && mode === 'minor'))
   const said = await host.cli('status')
   match(said.stdout, /automatic {2}v1\.0\.0 to v1\.0\.1: updated at .*\n/)
-  match(said.stdout, /automatic {2}minor, also unsigned/)
+  match(said.stdout, /automatic {2}minor, also unsigned releases/)
   match(said.stdout, /\nattention {2}v2\.0\.0 is waiting for you: .*\n(attention {2}.*\n)*$/)
 })
 

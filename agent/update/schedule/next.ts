@@ -77,12 +77,16 @@ export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   const looks = (wait: Wait): Next => ({ do: 'nothing', at: askAt, ...wait })
   const { problem } = facts
   if (problem !== null) return looks(feedProblem(problem))
-  if (offer === null || compareTags(offer.tag, running) <= 0)
-    return looks(facts.left ?? (facts.askedAt === null ? NOT_ASKED : CURRENT))
+  if (offer === null || compareTags(offer.tag, running) <= 0) return looks(idleWait(facts))
   if (facts.asks !== null) return looks(facts.asks)
   const { at, why } = earliest(policy, facts, offer, now)
   if (at === Infinity) return looks(why)
   return goes(policy, facts, offer, { at, why }, now)
+}
+
+function idleWait({ left, askedAt }: ScheduleFacts): Wait {
+  if (askedAt !== null) return left ?? CURRENT
+  return left === null ? NOT_ASKED : { ...left, says: `${left.says}; ${NOT_ASKED.says}` }
 }
 
 /** Whether the mode lets the service go from `from` to `to` by itself. */

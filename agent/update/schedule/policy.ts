@@ -114,13 +114,15 @@ export function policyInForce(policy: Policy): PolicyInForce {
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
   if (mode === 'off') return 'off (no checks)'
-  if (mode === 'notify') return 'off (notify only)'
+  if (mode === 'notify') return 'notify only'
   return [
     mode,
     ...hours.map(({ days, from, to, zone }) => `${formatDays(days)} ${clock(from)}-${clock(to)} ${zone}`),
     ...(minAgeMs === 0 ? [] : [`${formatAge(minAgeMs)} after a release`]),
     ...(skip.length === 0 ? [] : [`without ${skip.join(', ')}`]),
-    ...(allow.length === 0 ? [] : [`also ${allow.join(', ')}`]),
+    ...(allow.length === 0
+      ? []
+      : [`also ${allow.map((kind) => `${kind} ${kind === 'unsigned' ? 'releases' : 'patches'}`).join(', ')}`]),
   ].join(', ')
 }
 

@@ -149,13 +149,18 @@ async function run(
   return await runProgram([program, word, `--${scope}`, ...flags, '--json'], () => {}, { ...options, env })
 }
 
+/** codes of waits that name a release which this host does not want */
+const NOT_ON_OFFER = ['failed', 'failed_here', 'left', 'went_back', 'yanked']
+
 /** Pure. `said`: what a program of any release has answered; nothing of it is taken on trust. */
 export function rowFrom(service: string, said: Line): ServiceRow {
   const schedule = recordOf(said['schedule'])
   const now = recordOf(schedule['now'])
   const waits = Array.isArray(schedule['waits']) ? schedule['waits'].map(recordOf) : []
   const operation = said['operation'] as Partial<OperationReport> | null | undefined
-  const offered = [...waits, now].find(({ tag }) => typeof tag === 'string')
+  const offered = [...waits, now].find(
+    ({ code, tag }) => typeof tag === 'string' && !NOT_ON_OFFER.includes(String(code)),
+  )
   const newest = textIn(said['latest']) ?? textIn(offered?.['tag'])
   const { kind, to, outcome, finishedAt } = recordOf(operation)
   return {

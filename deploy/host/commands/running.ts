@@ -48,6 +48,7 @@ async function begin(
     { do: verb, service },
     { do: 'wait-healthy', service, tag },
   ]
+  if (verb === 'restart') await open.side.assertAtRest({ receipt, timeoutMs: flags.lockTimeoutMs })
   if (flags.dryRun) return foretold(context, service, steps, NOTHING)
   await open.side.assertConfiguration(receipt) // a restart would end what serves, and start nothing
   await carryOutSteps(context, steps, {

@@ -66,6 +66,15 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
   return { ...operatedFrom(operation), skipped }
 }
 
+/** Throws update_in_flight if an operation is still under way after `timeoutMs`: a restart would interrupt it. */
+export async function assertAtRest(receipt: Receipt, timeoutMs: number, outside: Outside): Promise<void> {
+  const client = connect(await readAccess(receipt.configPath))
+  await withPatience(timeoutMs, outside, async () => {
+    const status = await client.status()
+    if (status?.state === 'in_flight' && status.operation !== null) throw inFlight(status.operation, status.probation)
+  })
+}
+
 /** Going back with the data: to the release that is in place already, only its data would be exchanged. */
 export function refuseRestore({ restoreState }: Pick<Operate, 'restoreState'>, current: string): void {
   if (!restoreState) return

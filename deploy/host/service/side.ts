@@ -11,7 +11,7 @@ import { connect } from './client.ts'
 import { assertValid, readAccess } from './configuration.ts'
 import { foresee } from './foresee.ts'
 import { look } from './look.ts'
-import { cancelOperation, operate, pauseUpdates } from './operate.ts'
+import { assertAtRest, cancelOperation, operate, pauseUpdates } from './operate.ts'
 import { listReleases } from './releases.ts'
 import { waitUntilStable } from './offline.ts'
 import type { Outside } from './outside.ts'
@@ -61,6 +61,9 @@ export function makeSide(outside: Outside, own: { path: string }) {
     operate: ({ receipt, request }: Asked) => operate(receipt, request, inner),
     /** throws invalid_settings if the service would not start with its configuration */
     assertConfiguration: async (receipt: Receipt) => assertValid(receipt, await readAccess(receipt.configPath)),
+    /** throws update_in_flight if an operation is under way for longer than `timeoutMs` */
+    assertAtRest: ({ receipt, timeoutMs }: { receipt: Receipt; timeoutMs: number }) =>
+      assertAtRest(receipt, timeoutMs, inner),
     foresee: ({ receipt, request }: Asked) => foresee(receipt, request, inner),
     look: ({ receipt, check }: { receipt: Receipt; check: boolean }) => look(receipt, check, inner),
     releases: (receipt: Receipt) => listReleases(receipt, inner),
