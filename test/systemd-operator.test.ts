@@ -198,6 +198,8 @@ test('in a probation the release is said to be on it until it ends, and the addr
   const { outcome, from, to, operationId } = eventsIn(stdout).at(-1) ?? {}
   equal([outcome, from, to, operationId], ['updated', 'v1.0.0', 'v1.1.0', (await host.status()).operation?.id])
   not.match((await host.cli('status')).stdout, /^probation/m)
+  match((await host.cli('upgrade')).stdout, /^beacon v1\.1\.0 is up to date$/m)
+  match((await host.cli('status')).stdout, /^last +update v1\.0\.0 to v1\.1\.0: updated at 20/m)
   await setUpdate(host, { probation: '1s' })
   await host.ok('systemctl', 'restart', 'beacon')
 })

@@ -35,7 +35,7 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
     try {
       const made = await open(path, 'wx', 0o600).catch((cause: unknown) => {
         if (codeOf(cause) !== 'EEXIST') throw cause
-        throw new BatonError('refused', `${path} already exists`, { cause, hint: 'specify a new file for the copy' })
+        throw new BatonError('refused', `${path} already exists`, { hint: 'specify a new file for the copy' })
       })
       await made.close() // the copy is as secret as the database, from its first byte
       await copyOrNothing(database, path)

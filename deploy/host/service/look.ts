@@ -14,6 +14,7 @@ import {
   latestFor,
   reasonOf,
   type NextSwitch,
+  type Operation,
   type ScheduleReport,
   type Skip,
   type Skipped,
@@ -73,7 +74,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     installedTag(receipt.executable).catch(() => null),
     feedOf(receipt),
   ])
-  const { operation } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const journal = await makeJournal(makeDisk(), receipt.stateDirectory).read()
   const bad = await badOf(receipt)
   const saved = await installedTag(`${receipt.executable}.backup`).catch(() => null)
   const running = status?.instance.version ?? null
@@ -84,7 +85,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     running,
     backup: status?.backup ?? saved,
     state: status?.state ?? null,
-    operation: status === null ? operation : status.operation,
+    operation: lastOf(status ?? journal),
     instance: status?.instance ?? null,
     health: running === null || (running !== ownRelease().tag && !isWell(health)) ? null : health,
     probation: status?.probation ?? null,
@@ -96,6 +97,12 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     stalled: await whyNothingAutomatic(receipt, trust.signed),
     offer,
   }
+}
+
+/** The operation under way or the last one that did something: a look for something newer that found nothing is no news. */
+function lastOf({ operation, history }: Pick<Status, 'operation' | 'history'>): Operation | null {
+  if (operation?.outcome !== 'up_to_date') return operation
+  return history.find(({ outcome }) => outcome !== 'up_to_date') ?? operation
 }
 
 export const isWell = (health: Look['health']) => typeof health === 'number' && health >= 200 && health < 300
