@@ -880,7 +880,12 @@ test('a container without a health check is asked what became of a restore once 
     },
   } as unknown as Engine
   await rejects(
-    restoreState('app', 'dump.x', { healthTimeoutMs: 1000, dryRun: false }, { engine, report: async () => {} }),
+    restoreState(
+      'app',
+      'dump.x',
+      { healthTimeoutMs: 1000, dryRun: false, allowIrreversible: false },
+      { engine, report: async () => {} },
+    ),
     /no archive; `app` is running on its previous data/,
   )
 })
@@ -895,31 +900,39 @@ test('a restore that the container refuses is told in its own words, with one `e
       output: 'error: there is no copy of the data yet\n',
     }),
   } as unknown as Engine
-  const limits = { healthTimeoutMs: 1000, dryRun: false }
+  const limits = { healthTimeoutMs: 1000, dryRun: false, allowIrreversible: false }
   const fault = await rejects(restoreState('app', 'x', limits, { engine, report: async () => {} }))
   match(fault.message, /^there is no copy of the data yet/)
 })
 
-test('who restores a copy of a newer release is told before the container is restarted', async () => {
+test('a copy of a newer release is refused, before anything is ordered, unless a person allows it', async () => {
   const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]', [IMAGE_LABELS.version]: '1.1.0' }
   const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
   const said: string[] = []
-  for (const tag of ['v1.0.0', 'v1.1.0', 'v1.2.0']) {
+  const orders: unknown[] = []
+  for (const [tag, allowIrreversible] of [
+    ['v1.0.0', false],
+    ['v1.1.0', false],
+    ['v1.2.0', true],
+    ['v1.2.0', false],
+  ] as const) {
     const engine = {
       container: async (name: string) => (name === 'app' ? main : null),
-      exec: async () => ({ exitCode: 0, output: JSON.stringify({ moved: null, mostMs: 0, tag }) }),
+      exec: async (_id: string, _command: string[], _ms: number, { BATON_STATE_ORDER }: Record<string, string>) => {
+        orders.push((JSON.parse(BATON_STATE_ORDER ?? '') as { do: string }).do)
+        return { exitCode: 0, output: JSON.stringify({ moved: null, mostMs: 0, tag }) }
+      },
       restart: async () => {
         throw new BatonError('unexpected', `restarted after ${said.splice(0).join()}`)
       },
     } as unknown as Engine
     const report = (event: DeployEvent) => void (event.event === 'warning' && said.push(event.message))
-    const limits = { healthTimeoutMs: 1000, dryRun: false }
+    const limits = { healthTimeoutMs: 1000, dryRun: false, allowIrreversible }
     const { message } = await rejects(restoreState('app', 'x', limits, { engine, report }))
-    is(
-      message,
-      `restarted after ${tag === 'v1.2.0' ? 'x holds the data of v1.2.0, which v1.1.0 may not be able to read' : ''}`,
-    )
+    const told = tag === 'v1.2.0' ? 'x holds the data of v1.2.0, which v1.1.0 may not be able to read' : ''
+    is(message, tag === 'v1.2.0' && !allowIrreversible ? told : `restarted after ${told}`)
   }
+  equal(orders, ['find', 'restore', 'find', 'restore', 'find', 'restore', 'find'])
 })
 
 test('a dry run restores nothing and removes nothing: it asks the container for the copy, and names what would go', async () => {
@@ -938,7 +951,9 @@ test('a dry run restores nothing and removes nothing: it asks the container for 
   const said: string[] = []
   const report = (event: DeployEvent) => void (event.event === 'note' && said.push(event.message))
   const tools = { engine, report }
-  await restoreState('app', 'x', { healthTimeoutMs: 1000, dryRun: true }, tools).catch(() => {}) // the status asks for more
+  await restoreState('app', 'x', { healthTimeoutMs: 1000, dryRun: true, allowIrreversible: false }, tools).catch(
+    () => {},
+  ) // the status asks for more
   equal(asked, [{ do: 'find', name: 'x' }])
   await cleanUp('app', { dryRun: true }, tools).catch(() => {})
   equal(said, [

@@ -102,7 +102,10 @@ test('data that gave way are told: how many rows written since lie where, in the
   await sent(memory, [await script('moved', `cat >${file}`)])
   const { report } = JSON.parse(await readFile(file, 'utf8')) as { report: Operation }
   equal([report.outcome, report.stateMoved], ['reverted', stateMoved])
-  match(report.error?.message ?? '', '60 rows written since then are in /srv/svc/update/aside/svc.db')
+  match(
+    report.error?.message ?? '',
+    'what clients have written since then, with 60 new rows, is in /srv/svc/update/aside/svc.db',
+  )
 })
 
 test('what waits for a person is told when something new does, not each time a figure in it changes', () => {

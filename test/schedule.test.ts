@@ -523,7 +523,7 @@ test('what needs a person never goes alone: irreversible always, unproven and un
   is(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('unproven')), null)
   match(
     whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.1.0', verdict('unproven'))?.says ?? '',
-    /it is not proven to be reversible/,
+    /a rollback may not work/,
   )
   match(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('untried'))?.says ?? '', /not tried/)
   is(whyNotAlone({ ...none, allow: ['untried'] }, 'v1.0.0', 'v1.0.1', verdict('untried')), null)

@@ -98,7 +98,7 @@ for (const [what, auto, code, why] of [
     'changes values',
     AUTO,
     textOf('changes values'),
-    /it is not proven to be reversible: values changed in \d+ of \d+ rows of notes \(text\)/,
+    /a rollback may not work: values changed in \d+ of \d+ rows of notes \(text\)/,
   ],
   ['takes too long', ALL, textOf('slow'), /clients would have to wait about \d{5} ms .*but `maxPause` allows 15s/],
   ['wants a value', ALL, textOf('a column that needs a value'), /would change the data irreversibly/],

@@ -151,7 +151,7 @@ test('no way back, and the release fails in its probation: the old one has its d
   const { stateMoved, error } = (await host.status()).operation ?? {}
   ok(Number(await sqlIn(stateMoved?.aside ?? '', 'SELECT count(*) FROM notes')) < ROWS * 0.6)
   is(stateMoved?.rows, 2, error?.message)
-  match(error?.message ?? '', `; 2 rows written since then are in ${stateMoved?.aside}`)
+  match(error?.message ?? '', `; what clients have written since then, with 2 new rows, is in ${stateMoved?.aside}`)
   match(
     error?.hint ?? '',
     '`beacon state list` shows it; to bring it back, run `beacon stop`, then `beacon state restore NAME`',

@@ -144,9 +144,8 @@ export interface StateMoved {
 
 /** One clause: what clients have written since, and where it lies. Pure. */
 export function formatLeft({ aside, rows = null }: StateMoved): string {
-  if (rows === 0) return `no rows have been added since then; the replaced database is ${aside}`
-  const what = rows === null ? 'what was' : rows === 1 ? '1 row' : `${rows} rows`
-  return `${what} written since then ${rows === null || rows === 1 ? 'is' : 'are'} in ${aside}`
+  const added = rows === null ? '' : `, with ${rows === 1 ? '1 new row' : `${rows || 'no'} new rows`},`
+  return `what clients have written since then${added} is in ${aside}`
 }
 
 /** The reason of an operation's aborted signal. The operation then ends as `cancelled`, with nothing changed. */

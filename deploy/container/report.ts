@@ -30,7 +30,7 @@ export const STEPS = [
   'switch',
   'health',
   'probation',
-  'commit',
+  'finish',
   'revert',
 ] as const
 export type ContainerStep = (typeof STEPS)[number]
@@ -69,7 +69,7 @@ const HEALTHS: Record<Health, string> = {
   starting: 'starting (its health check has not passed yet)',
   unhealthy: 'not healthy',
   unchecked: 'without a health check',
-  restarting: 'but its process has exited and is about to be restarted',
+  restarting: 'but its process has exited and will be restarted (until then, clients get no answer)',
   stopped: 'but is stopped',
 }
 
@@ -243,7 +243,7 @@ function formatEnd(event: EndEvent): string[] {
   const isHeld = downMeasured?.endsWith(HELD) === true
   const down = `${isHeld ? 'requests waited up to' : 'no requests were served for'} ${formatDuration(downMs ?? 0)}`
   const pause = downMs ? down : 'no pause was seen'
-  const gap = downMs === null ? '' : `; ${pause}${ill}`
+  const gap = downMs === null || (state !== '' && downMs === 0) ? '' : `; ${pause}${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,
     ...(downMeasured === null

@@ -11,16 +11,20 @@ import { again } from './moves.ts'
 import { orderRestore, owesStill, paidIn, settleData } from './own-data.ts'
 import { containerStatus } from './recreate.ts'
 import type { ContainerEnd } from './report.ts'
-import type { Limits, Tools } from './request.ts'
+import type { ContainerRequest, Tools } from './request.ts'
 import { surveyContainer } from './survey.ts'
 import { refuseBusy } from './switcher.ts'
 import { versionOf } from './target.ts'
 
-/** Resolves to the status then; with `dryRun` it only looks. Throws BatonError refused, not_found, locked; restart_failed if the container is not well with that copy. */
+interface RestoreRequest extends Pick<ContainerRequest, 'allowIrreversible' | 'healthTimeoutMs'> {
+  dryRun: boolean
+}
+
+/** Resolves to the status then; with `dryRun` it only looks. Throws BatonError refused, not_found, locked; refused if the copy is a newer release's and nobody allows that, service_down if the container is not well with that copy. */
 export async function restoreState(
   name: string,
   copy: string,
-  { healthTimeoutMs, dryRun }: Pick<Limits, 'healthTimeoutMs'> & { dryRun: boolean },
+  { healthTimeoutMs, dryRun, allowIrreversible }: RestoreRequest,
   { engine, report }: Pick<Tools, 'engine' | 'report'>,
 ): Promise<ContainerEnd> {
   const site = await surveyContainer(name, engine)
@@ -34,13 +38,17 @@ export async function restoreState(
     throw new BatonError('refused', `\`${name}\` keeps exiting, so it cannot restore a copy itself`, {
       hint: 'run `docker stop`, and put the copy in place by hand: see *Roll back* in the container guide',
     })
-  const { mostMs, tag } = await orderRestore(main, { copy, dryRun }, engine)
+  const { tag } = await orderRestore(main, { copy, dryRun: true }, engine)
   const warning = newerCopy({ name: copy, tag }, versionOf(main))
-  if (warning !== null) await report({ event: 'warning', message: warning })
+  if (warning !== null) {
+    if (!allowIrreversible) throw new BatonError('refused', warning, { hint: hintFor(tag) })
+    await report({ event: 'warning', message: warning })
+  }
   if (dryRun) {
     await report({ event: 'note', message: `\`${name}\` would be restarted, and would restore ${copy} as it starts` })
     return await containerStatus(name, { engine })
   }
+  const { mostMs } = await orderRestore(main, { copy, dryRun: false }, engine)
   await report({ event: 'note', message: `\`${name}\` is being restarted and will restore ${copy} as it starts` })
   const seconds = main.Config['StopTimeout']
   await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))
@@ -52,9 +60,13 @@ export async function restoreState(
   }
   const late = await untilWell(look, healthTimeoutMs + mostMs)
   if (late !== null)
-    throw new BatonError('restart_failed', `\`${name}\` is not healthy with the data from ${copy}: ${late}`, {
-      hint: `the previous data was set aside: find its name in \`docker logs ${name}\` and pass it to \`--restore-state\``,
-    })
+    throw new BatonError(
+      'service_down',
+      `\`${name}\` is not healthy with the data from ${copy}${late === '' ? '' : `: ${late}`}`,
+      {
+        hint: `the previous data was set aside, and \`docker logs ${name}\` names it: run \`docker stop ${name}\` and put that data back by hand (see *Roll back* in the container guide)`,
+      },
+    )
   await settleData(main.Id, main.Id, engine)
   const paid = mostMs === 0 ? null : await paidIn(main, copy, engine)
   if (paid !== null && paid.error !== null)
@@ -65,4 +77,8 @@ export async function restoreState(
       message: `the previous data is in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores it`,
     })
   return await containerStatus(name, { engine })
+}
+
+function hintFor(tag: string | null): string {
+  return `deploy ${tag ?? 'that release'} first, then restore the copy; or pass \`--allow-irreversible\``
 }

@@ -53,7 +53,7 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
   const kept = origin.ofCompose
     ? 'the old container is removed, as compose would do; its image stays tagged'
     : `the old container is kept as ${namesFor(origin.name).previous}`
-  await report({ event: 'step', step: 'commit', detail: kept })
+  await report({ event: 'step', step: 'finish', detail: kept })
   try {
     await move.commit(job, engine)
   } catch (cause) {

@@ -286,7 +286,8 @@ beside(
       const { RestartCount, State } = await engine.inspect('falls')
       return RestartCount > 5 && State.Status === 'restarting'
     })
-    const falls = 'falls runs v1.2.9, but its process has exited and is about to be restarted'
+    const falls =
+      'falls runs v1.2.9, but its process has exited and will be restarted (until then, clients get no answer)'
     equal(await told('falls'), ['restarting', false, falls])
     await engine.docker('rm', '-f', 'warms', 'bare', 'falls')
   },

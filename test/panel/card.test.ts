@@ -254,7 +254,7 @@ test('data that gave way: the outcome and the history say how many rows written 
   const reverted = operation('update', { outcome: 'reverted', error, ...past })
   for (const [one, said] of [
     [restored, `Rows written after the update: 60. They are still in the database that was replaced, ${aside}`],
-    [reverted, `60 rows written since then are in ${aside}`],
+    [reverted, `what clients have written since then, with 60 new rows, is in ${aside}`],
   ] as const) {
     await using stub = await served()
     Object.assign(stub.world.status, { operation: one, history: [one] })

@@ -29,7 +29,7 @@ export function whyNotAlone(
   if (isStateless) return null
   const wanted = rehearsal?.verdict === 'unproven' ? 'unproven' : 'untried'
   if (allow.includes(wanted) && isWithin('patch', from, to)) return null
-  if (rehearsal?.verdict === 'unproven') return asks('unproven', 'it is not proven to be reversible', rehearsal.reason)
+  if (rehearsal?.verdict === 'unproven') return asks('unproven', 'a rollback may not work', rehearsal.reason)
   const why = rehearsal?.reason ?? 'there was no data to copy, and the author has not declared the service stateless'
   return asks('untried', 'it was not tried on a copy of your data', why)
 }
