@@ -73,7 +73,7 @@ export function formatEvent(event: LogEvent): string {
     case 'drained':
       return `drained connections: ${event.moved} moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'taken_back':
-      return `connections of the new process: ${event.takenBack} idle ones go on with the old release, ${event.cut} were cut off`
+      return `kept ${event.takenBack} idle connections of the new process, ${event.cut} cut off`
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':
