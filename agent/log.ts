@@ -29,7 +29,7 @@ export type LogEvent =
       event: 'successor'
       pid: number
       tag: string
-      doing: 'started' | 'accepting connections' | 'passed its probation'
+      doing: 'has started' | 'is accepting connections' | 'has passed its probation'
     }
   /** the process that keeps the sockets in a stop-first switch */
   | { event: 'holder'; pid: number; tag: string }
@@ -67,7 +67,7 @@ export function formatEvent(event: LogEvent): string {
       return `${event.kind} ${event.id}${to}: ${event.outcome}${why}`
     }
     case 'successor':
-      return `new process of ${event.tag} (pid ${event.pid}): ${event.doing}`
+      return `${event.tag} (pid ${event.pid}) ${event.doing}`
     case 'holder':
       return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
     case 'drained':

@@ -131,14 +131,14 @@ async function build(values: Values): Promise<void> {
   const project = await projectOf(values)
   const kind = values['kind']
   if (kind !== undefined && kind !== 'app' && kind !== 'bundle' && kind !== 'script')
-    throw new BatonError('invalid_request', `expected app, bundle or script in --kind, got ${JSON.stringify(kind)}`)
+    throw new BatonError('invalid_request', `expected app, bundle or script for --kind, got ${JSON.stringify(kind)}`)
   const { publicationTime, readNotes } = await import('./make/publication.ts')
   const { deltasFrom } = await import('./make/deltas.ts')
   const effort = COMPRESSIONS.find((one) => one === values['compress'])
   if (effort === undefined)
     throw new BatonError(
       'invalid_request',
-      `expected one of ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values['compress'])}`,
+      `expected one of ${COMPRESSIONS.join(', ')} for --compress, got ${JSON.stringify(values['compress'])}`,
     )
   const options = {
     project: { ...project, kind: kind ?? project.kind, from: barrierOf(values['from']) ?? project.from },
@@ -195,7 +195,7 @@ function barrierOf(from: unknown): string | null {
   if (from === undefined || barrierIn(from) !== null) return (from as string | undefined) ?? null
   throw new BatonError(
     'invalid_request',
-    `expected a minimum version such as >=1.4.0 in --from, got ${JSON.stringify(from)}`,
+    `expected a minimum version such as >=1.4.0 for --from, got ${JSON.stringify(from)}`,
   )
 }
 
@@ -246,7 +246,7 @@ async function publish(values: Values): Promise<void> {
   const project = await projectOf(values)
   const to = typeof values['to'] === 'string' ? values['to'] : project.publish
   if (to === null)
-    throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')
+    throw new BatonError('invalid_request', 'expected a target for --to, or `publish` in baton.config.json')
   const { sendRelease } = await import('./make/publish.ts')
   const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
   const tag = tagOf(values['tag'])

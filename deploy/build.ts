@@ -52,12 +52,12 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
   const faults: string[] = []
   if (!isTag(values.tag)) faults.push(`expected a tag of the form vX.Y.Z, got ${JSON.stringify(values.tag ?? '')}`)
   if (!isService(values.service))
-    faults.push(`expected a name such as \`beacon\` in --service, got ${JSON.stringify(values.service)}`)
+    faults.push(`expected a name such as \`beacon\` for --service, got ${JSON.stringify(values.service)}`)
   if (effort === undefined)
-    faults.push(`expected one of ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values.compress)}`)
-  if (!existsSync(entry)) faults.push(`expected an existing file in --entry, got ${entry}`)
+    faults.push(`expected one of ${COMPRESSIONS.join(', ')} for --compress, got ${JSON.stringify(values.compress)}`)
+  if (!existsSync(entry)) faults.push(`expected an existing file for --entry, got ${entry}`)
   if (values.schema !== undefined && !/^[0-9]{1,9}$/.test(values.schema))
-    faults.push(`expected a whole number of at most 9 digits in --schema, got ${values.schema}`)
+    faults.push(`expected a whole number of at most 9 digits for --schema, got ${values.schema}`)
   if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))
   const options: Options = {
     tag: values.tag ?? '',

@@ -117,16 +117,16 @@ async function askedIn(values: Typed, args: string[]): Promise<Wish> {
   const { name, range } = packageIn(values.package ?? '', isVersionRange)
   const { release } = values
   if (release !== 'latest' && !/^\d+\.\d+\.\d+$/.test(release))
-    throw usage(`expected latest or X.Y.Z in --release, got ${JSON.stringify(release)}`)
+    throw usage(`expected latest or X.Y.Z for --release, got ${JSON.stringify(release)}`)
   const recipe =
     values.recipe === undefined ? await broughtRecipe(RECIPES, name) : await readRecipe(resolve(values.recipe))
   if (recipe !== null && recipe.package !== name) throw usage(`the recipe is for ${recipe.package}, not for ${name}`)
   const service = values.name ?? recipe?.name ?? usualService(name)
   if (!isService(service))
-    throw usage(`expected a name containing only a-z, 0-9 and - in --name, got ${JSON.stringify(service)}`)
+    throw usage(`expected a name containing only a-z, 0-9 and - for --name, got ${JSON.stringify(service)}`)
   const allowed = (values['allow-scripts'] ?? '').split(',').filter(Boolean)
   for (const one of allowed)
-    if (!isPackageName(one)) throw usage(`expected package names in --allow-scripts, got ${JSON.stringify(one)}`)
+    if (!isPackageName(one)) throw usage(`expected package names for --allow-scripts, got ${JSON.stringify(one)}`)
   return { package: name, range, service, release, recipe, args, allowed, minAge: values['min-age'] }
 }
 

@@ -45,9 +45,9 @@ test('says its version, and what is wrong with its arguments', async () => {
     [['x'.repeat(5000)], 2, /got `x{80}`\n$/],
     [[free, free], 2, new RegExp(`expected each address once, got \`${free}\` twice`)],
     [Array.from({ length: 33 }, (_, i) => `127.9.9.${i + 1}:23999`), 2, /expected at most 32 addresses/],
-    [['--backlog=none', '80'], 2, /expected a number from 1 to 65535 in --backlog, got `none`/],
-    [['--uid=-1', '80'], 2, /expected the number of a user in --uid, got `-1`/],
-    [['--socket=here', '80'], 2, /expected an absolute path of at most 100 bytes in --socket, got `here`/],
+    [['--backlog=none', '80'], 2, /expected a number from 1 to 65535 for --backlog, got `none`/],
+    [['--uid=-1', '80'], 2, /expected the number of a user for --uid, got `-1`/],
+    [['--socket=here', '80'], 2, /expected an absolute path of at most 100 bytes for --socket, got `here`/],
     [[`--socket=/${'x'.repeat(100)}`, '80'], 2, /expected an absolute path of at most 100 bytes/],
     [['--socket=/nowhere/socket', String(await freePort())], 1, /making \/nowhere\/socket: No such file/],
   ]

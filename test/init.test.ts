@@ -211,7 +211,7 @@ test('the service has the name that its author asks for, and a configuration tha
   await using shop = await folderWith(SHOP)
   await rejects(
     shop.init('--yes', '--service', 'My Shop'),
-    /expected a name made of a-z, 0-9 and - in --service, got "My Shop"/,
+    /expected a name made of a-z, 0-9 and - for --service, got "My Shop"/,
   )
   await shop.init('--yes', '--service', 'market')
   is((await shop.config())['service'], 'market')

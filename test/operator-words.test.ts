@@ -30,7 +30,7 @@ test('`logs` shows what the service has written, without what would steer a term
   match(stdout, /^shop begins \d+ red$/m)
   is((await it.typed('logs', '--user', '--lines', '0')).stdout, '')
   const wrong = await it.typed('logs', '--user', '--lines', 'all')
-  equal([wrong.exitCode, /expected a number in --lines, got "all"/.test(wrong.stderr)], [2, true], wrong.stderr)
+  equal([wrong.exitCode, /expected a number for --lines, got "all"/.test(wrong.stderr)], [2, true], wrong.stderr)
 
   const log = join(home, '.local/state/shop/run/shop.log')
   const env = { HOME: home, BATON_NODE: process.execPath, PATH: process.env['PATH'] ?? '' }

@@ -52,7 +52,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       const riskOf = (one: number) => Number(readFileSync(`/proc/${one}/oom_score_adj`, 'utf8'))
       const usual = riskOf(pid)
       await world.update()
-      await world.said(/new process of v1\.1\.0 .*: accepting/)
+      await world.said(/v1\.1\.0 \(pid \d+\) is accepting/)
       const next = processesBelow(world.home.home).find((one) => one !== pid) ?? 0
       equal([riskOf(pid), riskOf(next)], [usual, 1000])
       is((await world.home.settled()).outcome, 'updated')
@@ -62,7 +62,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
   'one that falls ill with its predecessor in probation is waited for too': async () => {
     await using world = await served()
     await world.update()
-    await world.said(/new process of v1\.1\.0 .*: accepting/)
+    await world.said(/v1\.1\.0 \(pid \d+\) is accepting/)
     world.ill(true)
     await world.said(NO_VERDICT)
     world.ill(false)
@@ -74,7 +74,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       await using world = await served({ hangTimeout: '500ms', readyTimeout: '3s' })
       if (!isLate) world.ill(true)
       await world.update()
-      if (isLate) await world.said(/new process of v1\.1\.0 .*: accepting/)
+      if (isLate) await world.said(/v1\.1\.0 \(pid \d+\) is accepting/)
       world.ill(true)
       const ended = await world.home.settled(40_000)
       is(ended.outcome, 'reverted')
@@ -100,7 +100,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       await until('all of them connected', () => (loads[0]?.snapshot().ok ?? 0) > 150)
       const { pid } = (await world.status()).instance
       await world.update()
-      await world.said(/new process of v1\.1\.0 .*: accepting/)
+      await world.said(/v1\.1\.0 \(pid \d+\) is accepting/)
       process.kill(pid, 'SIGTERM')
       is((await world.home.settled()).outcome, 'updated')
       await until('the predecessor to leave', () => !processesBelow(world.home.home).includes(pid))

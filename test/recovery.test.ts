@@ -87,7 +87,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     await using home = await served()
     const predecessor = await processOf(home)
     const operation = await start(home)
-    await until('the successor', async () => /new process of v1\.1\.0 \(pid \d+\): started/.test(await home.output()))
+    await until('the successor', async () => /v1\.1\.0 \(pid \d+\) has started/.test(await home.output()))
     process.kill(predecessor, 'SIGKILL')
     await goesOn(home, operation, 'updated', 'v1.1.0')
     await nextUpdateWorks(home)

@@ -372,14 +372,14 @@ int main(int argc, char **argv) {
     if (strcmp(flag, "--version") == 0) return puts("baton-holder " VERSION) < 0 ? UNEXPECTED : DONE;
     if (strcmp(flag, "--help") == 0) return puts(usage) < 0 ? UNEXPECTED : DONE;
     if (strncmp(flag, "--socket=", 9) == 0) {
-      if (*value != '/' || strlen(value) > 100) fail(USAGE, "expected an absolute path of at most 100 bytes in --socket, got `%.120s`", value);
+      if (*value != '/' || strlen(value) > 100) fail(USAGE, "expected an absolute path of at most 100 bytes for --socket, got `%.120s`", value);
       path = value;
     } else if (strncmp(flag, "--backlog=", 10) == 0) {
       backlog = (int)number(value, 65535);
-      if (backlog < 1) fail(USAGE, "expected a number from 1 to 65535 in --backlog, got `%.40s`", value);
+      if (backlog < 1) fail(USAGE, "expected a number from 1 to 65535 for --backlog, got `%.40s`", value);
     } else if (strncmp(flag, "--uid=", 6) == 0) {
       long uid = number(value, 4294967294L);
-      if (uid < 0) fail(USAGE, "expected the number of a user in --uid, got `%.40s`", value);
+      if (uid < 0) fail(USAGE, "expected the number of a user for --uid, got `%.40s`", value);
       if (uid_count == UIDS_MAX) fail(USAGE, "expected at most %d times --uid", UIDS_MAX);
       uids[uid_count++] = (uid_t)uid;
     } else {

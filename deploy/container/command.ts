@@ -137,13 +137,13 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     throw new BatonError('invalid_tag', `expected ${expected} of the form vX.Y.Z, got ${got}`)
   }
   if (engine !== 'docker' && engine !== 'podman' && engine !== 'auto')
-    throw usage(`expected docker, podman or auto in --engine, got \`${engine}\``)
+    throw usage(`expected docker, podman or auto for --engine, got \`${engine}\``)
   if (values.trial !== 'auto' && values.trial !== 'never')
-    throw usage(`expected auto or never in --trial, got \`${values.trial}\``)
+    throw usage(`expected auto or never for --trial, got \`${values.trial}\``)
   if (digest !== null && !/^sha256:[0-9a-f]{64}$/.test(digest))
-    throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
+    throw usage(`expected sha256: and 64 hexadecimal digits for --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
   const pull = PULLS.find((one) => one === values.pull)
-  if (pull === undefined) throw usage(`expected one of ${PULLS.join(', ')} in --pull, got \`${values.pull}\``)
+  if (pull === undefined) throw usage(`expected one of ${PULLS.join(', ')} for --pull, got \`${values.pull}\``)
   if (values.root !== undefined && values.feed === undefined) throw usage('expected --feed together with --root')
   if (digest !== null && values.feed !== undefined) throw usage('expected --digest or --feed, got both')
   return {

@@ -269,7 +269,7 @@ export async function holderImage(
   const { engine, credentials, stop } = tools
   const reference = holder ?? `${repository}:holder`
   const parsed = parseReference(reference)
-  if (parsed === null) throw new BatonError('invalid_request', `expected an image in --holder-image, got ${reference}`)
+  if (parsed === null) throw new BatonError('invalid_request', `expected an image for --holder-image, got ${reference}`)
   if ((await engine.image(reference)) === null) {
     if (pull === 'never')
       throw notHere(reference, `use \`--holder-image ${repository}:TAG-holder\`, which \`baton image TAG\` makes`)

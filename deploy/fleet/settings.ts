@@ -80,7 +80,7 @@ export function pauseOf(given: FleetArguments): string {
     throw usage('--pause-until and --unpause cannot be used with a release or --rollback')
   if (day === undefined) return 'end'
   if (/^\d{4}-\d\d-\d\d$/.test(day)) return day
-  throw usage(`expected a date such as 2026-12-27 in --pause-until, got ${quote(day)}`)
+  throw usage(`expected a date such as 2026-12-27 for --pause-until, got ${quote(day)}`)
 }
 
 function wavesOf(text: string): (string | number)[] {
@@ -98,7 +98,7 @@ function numberOf(flag: string, text: string, most: number): number {
 
 function policyOf(text: string): string {
   if (['fleet', 'wave', 'none'].includes(text)) return text
-  throw usage(`expected fleet, wave or none in --on-failure, got ${quote(text)}`)
+  throw usage(`expected fleet, wave or none for --on-failure, got ${quote(text)}`)
 }
 
 function variable(flag: string): `fleet_${string}` {

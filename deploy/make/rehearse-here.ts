@@ -42,8 +42,8 @@ export function askedIn(
   const { from, tag, data, 'start-timeout': timeout } = values
   const startMs = durationOf('--start-timeout', timeout, { least: 1000, most: START_MAX_MS })
   if (typeof data !== 'string')
-    throw new BatonError('invalid_request', 'expected a database or a state directory in --data')
-  if (from === undefined) throw new BatonError('invalid_request', 'expected the current release in --from')
+    throw new BatonError('invalid_request', 'expected a database or a state directory for --data')
+  if (from === undefined) throw new BatonError('invalid_request', 'expected the current release for --from')
   return {
     from: parseTag(from),
     to: tag === undefined ? null : parseTag(tag),

@@ -124,7 +124,7 @@ function named(service: string | null, configured: Record<string, unknown> | nul
   if (service === null) return null
   const shown = JSON.stringify(service.slice(0, 40))
   if (!isService(service))
-    throw new BatonError('invalid_request', `expected a name made of a-z, 0-9 and - in --service, got ${shown}`)
+    throw new BatonError('invalid_request', `expected a name made of a-z, 0-9 and - for --service, got ${shown}`)
   if (configured !== null && configured['service'] !== service)
     throw new BatonError(
       'refused',

@@ -148,7 +148,7 @@ const WORDS: readonly TrustWord[] = [
       const why = typeof values['why'] === 'string' ? values['why'] : null
       if (undo === (why !== null)) throw usage('expected `--why TEXT` or `--undo`')
       if (why !== null && !/^[\x20-\x7e]{1,200}$/.test(why))
-        throw usage('expected 1 to 200 printable ASCII characters in --why')
+        throw usage('expected 1 to 200 printable ASCII characters for --why')
       return commands.yank(context, String(values['tag']), why)
     },
   },
@@ -160,7 +160,7 @@ const WORDS: readonly TrustWord[] = [
       ...SIGNING,
       percent: option('5,25,100', 'percentage of all hosts at each step'),
       every: option('30m|12h|2d', 'how long to wait between steps'),
-      all: flag('release to all hosts at once, without steps'),
+      all: flag('release to all hosts at once instead of in steps'),
     },
     act: (context, values) => commands.rollout(context, String(values['tag']), rolloutOf(values)),
   },
@@ -321,7 +321,7 @@ function rolloutOf({ percent, every, all }: Values): commands.Rollout {
   const isRising = percents.every((one, at) => one <= 100 && one > (percents[at - 1] ?? 0))
   if (percents.length === 0 || percents.length > ROLLOUT_STEPS_MAX || !isRising)
     throw usage(
-      `expected increasing whole numbers up to 100 in --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
+      `expected increasing whole numbers up to 100 for --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
     )
   if (percents.length === 1 && every === undefined) return { percents, everyMs: 0 }
   if (every === undefined)
@@ -334,7 +334,7 @@ function imageOf(value: unknown): { repository: string; digest: string } | null 
   const [repository = '', digest = '', ...more] = value.split('@')
   const whole = more.length === 0 && /^[a-z0-9][a-z0-9._:/-]{0,254}$/.test(repository)
   if (whole && /^sha256:[0-9a-f]{64}$/.test(digest)) return { repository, digest }
-  throw usage('expected an image with its digest in --image, such as `ghcr.io/owner/name@sha256:…`')
+  throw usage('expected an image with its digest for --image, such as `ghcr.io/owner/name@sha256:…`')
 }
 
 /** Whole days: metadata have no shorter life. */

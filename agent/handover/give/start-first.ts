@@ -118,7 +118,7 @@ async function start(here: Here): Promise<'start-first'> {
   // before any other listener to `gone`: no connection may be given to a process that is gone
   void successor.gone.then(() => next.abandon.abort())
   successor.also(next.giving.hear)
-  log({ event: 'successor', pid: successor.pid, tag, doing: 'started' })
+  log({ event: 'successor', pid: successor.pid, tag, doing: 'has started' })
   took('spawned')
   await breathe()
   return 'start-first'
@@ -132,7 +132,7 @@ async function begin({ options }: Here, { successor }: Next): Promise<void> {
 async function claim({ options, began }: Here, { successor }: Next): Promise<void> {
   await breathe()
   const { listeners, report, tag, log } = options
-  log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting connections' })
+  log({ event: 'successor', pid: successor.pid, tag, doing: 'is accepting connections' })
   report.switchMs = Math.round(performance.now() - began)
   await notifySystemd([`MAINPID=${successor.pid}`, `STATUS=handed over to ${tag}, on probation`])
   took('claimed')

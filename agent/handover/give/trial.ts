@@ -189,7 +189,7 @@ export function notePause(report: Pick<HandoverReport, 'pauseMs' | 'pausesMs'>, 
 /** A successor that has proved itself: as `confirmTo`. */
 export async function commitTo(successor: Successor, options: TrialOptions): Promise<void> {
   await confirmTo(successor, options)
-  options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'passed its probation' })
+  options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'has passed its probation' })
 }
 
 /** Asks the successor to commit and waits until it confirms. From then on the successor owns the operation. */

@@ -108,7 +108,7 @@ async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<
   const again = spawnFor(holding)
   again.also(passing.hear)
   again.open()
-  log({ event: 'successor', pid: again.pid, tag: from, doing: 'started' })
+  log({ event: 'successor', pid: again.pid, tag: from, doing: 'has started' })
   let isReady = false
   try {
     const trial = { ...trialOf(own), tag: from, note: () => note(own, failed).catch(warn) }

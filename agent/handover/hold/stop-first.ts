@@ -185,7 +185,7 @@ async function beginAnew(cause: unknown, failed: Successor, own: Hold): Promise<
   await letSocketsGo(own, tag)
   own.stop.signal.throwIfAborted() // `leave` has been called: nobody would end what is started now
   const anew = spawnFor(own.holding)
-  log({ event: 'successor', pid: anew.pid, tag, doing: 'started' })
+  log({ event: 'successor', pid: anew.pid, tag, doing: 'has started' })
   return anew
 }
 
@@ -219,7 +219,7 @@ async function claim({ own }: Here, successor: Successor): Promise<void> {
   own.report.switchMs = restartMs(own)
   await notifySystemd([`MAINPID=${successor.pid}`, `STATUS=handed over to ${tag}, on probation`])
   took('claimed')
-  log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting connections' })
+  log({ event: 'successor', pid: successor.pid, tag, doing: 'is accepting connections' })
 }
 
 async function hand({ own, lock }: Here, successor: Successor): Promise<void> {

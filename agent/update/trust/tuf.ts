@@ -110,7 +110,7 @@ function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMet
     const message = `${role}.json has too few signatures: ${good} of ${threshold}`
     if (good < threshold) return { kind: good === 0 ? 'unsigned' : 'too_few', message }
   }
-  return { kind: 'invalid', message: `the feed's metadata: ${text}` }
+  return { kind: 'invalid', message: `${role}.json is not valid: ${text}` }
 }
 
 /** Version and length of the role's next file, according to the file that names it; undefined if none does. */

@@ -17,7 +17,7 @@ import { type Context, locate } from './context.ts'
 
 /** `lines`: how many of the last ones, as it was typed. */
 export async function logs(context: Context, follow: boolean, lines: string): Promise<number> {
-  if (!/^\d{1,6}$/.test(lines)) throw usage(`expected a number in --lines, got ${JSON.stringify(lines.slice(0, 40))}`)
+  if (!/^\d{1,6}$/.test(lines)) throw usage(`expected a number for --lines, got ${JSON.stringify(lines.slice(0, 40))}`)
   const { receipt } = await locate(context)
   const command = logProgram(receipt, follow, lines)
   const identity = (await isCrossing(receipt)) && receipt.supervisor === 'none' ? await idOf(receipt.user) : {}
