@@ -58,7 +58,7 @@ export function formatEvent(event: LogEvent): string {
     case 'listening':
       return `also listening on ${event.address}`
     case 'unmanaged':
-      return `cannot update itself, because ${event.reason}`
+      return `this service cannot update itself (${event.reason})`
     case 'operation':
       return `${event.kind} ${event.id}: ${event.stage}`
     case 'finished': {
@@ -77,7 +77,7 @@ export function formatEvent(event: LogEvent): string {
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':
-      return `closed connections: ${event.ended} long-lived (asked to reconnect), ${event.idle} idle (${event.lost} with a request on its way); requests cut off: ${event.cut}`
+      return `closed connections: ${event.ended} long-lived (asked to reconnect), ${event.idle} idle (${event.lost} of them with a request in transit); requests cut off: ${event.cut}`
     case 'reverting':
       return `reverting ${event.message}`
     case 'recovered':

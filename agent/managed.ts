@@ -75,7 +75,10 @@ export async function decideManagement(
     return refuse('other_executable', `${executable} is installed as the service ${receipt.service}, not as ${service}`)
   }
   if (!(await isNamedBy(receipt, executable))) {
-    return refuse('other_executable', `the installed executable is ${receipt.executable}, but this is ${executable}`)
+    return refuse(
+      'other_executable',
+      `the installed executable is ${receipt.executable}, but the running one is ${executable}`,
+    )
   }
   // Without these parts a revert would leave no process to serve. Each handover needs all of them.
   if (missing.length > 0)

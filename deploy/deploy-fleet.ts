@@ -99,7 +99,7 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
     if (end.why !== null) printError({ message: end.why, hint: end.hint })
     // the last lines on the screen
     if (end.look.length > 0)
-      printLine(end.look.length === 1 ? 'host to check:' : `${end.look.length} hosts to check:`, process.stderr)
+      printLine(end.look.length === 1 ? 'check this host:' : `check these ${end.look.length} hosts:`, process.stderr)
     for (const line of end.look) printLine(line, process.stderr)
     return end.exit
   }

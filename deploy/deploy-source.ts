@@ -42,7 +42,7 @@ export const COMMAND = {
       'dir',
       "git clone of the service's repository (default: the one that this script is in; for `baton deploy source`, the working directory)",
     ),
-    remote: option('name', 'git remote to fetch from; `none` fetches nothing', { default: 'origin', advanced: true }),
+    remote: option('name', 'git remote to fetch from, or `none`', { default: 'origin', advanced: true }),
     'verify-signature': flag('require a tag signed by a key that git trusts', ADVANCED),
     'build-only': flag('build and verify, but do not deploy'),
     listen: option('host:port', 'listen address for a first install'),

@@ -27,7 +27,7 @@ const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
 
 const SPACE = 'this host has no disk space or inodes left'
 const FILES = 'this host has no file descriptors left'
-const MEMORY = 'this host has no memory left'
+const MEMORY = 'this host is out of memory'
 const LOCK = 'another process has locked the database'
 const ENDS: readonly (readonly [how: string, said: string | null, lack: string | null])[] = [
   ['it exited with code 1', "Error: ENOSPC: no space left on device, open '/var/lib/svc/x'", SPACE],

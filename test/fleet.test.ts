@@ -216,7 +216,7 @@ test('a share of a wave may fail, as max_fail_percentage has it; a wave without 
     ['updated', 'updated', 'busy', 'taken_back', 'updated'],
   )
   is(code, 6, stderr)
-  match(stderr, /error: the run continued without h3: 1 of 5 hosts needs attention\nhost to check:\nh3 .* busy .*\n$/)
+  match(stderr, /error: the run continued without h3: 1 of 5 hosts needs attention\ncheck this host:\nh3 .* busy .*\n$/)
   equal(result?.look, ['h3'])
   const judged = (share: number, ...outcomes: string[]) => {
     const rows = Object.fromEntries(outcomes.map((outcome, i) => [`h${i}`, { outcome, why: '', exit: 8 }]))

@@ -61,7 +61,7 @@ test('a hostile package runs nothing outside of its cell, and what the registry 
     ],
     [
       { manifest: { bin: { greeter: 'bin/greeter.js' }, dependencies: { 'baton-kit': '1.0.0' } } },
-      'is a copy of Baton',
+      'was installed from a local copy of Baton',
     ],
     [{ manifest: { engines: { node: '<24' }, bin: 'bin/greeter.js' } }, 'requires Node <24, but releases run on Node'],
     [{ deprecated: 'no more' }, 'deprecated: no more'],

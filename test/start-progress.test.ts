@@ -34,7 +34,7 @@ test('stop-first: `upgrade` tells it while nobody answers', async () => {
   await using it = await adopted(MIGRATES, { order: 'stop-first' })
   const { exitCode, stderr, stdout } = await it.word('upgrade', '--user')
   is(exitCode, 0, stderr)
-  match(`${stdout}${stderr}`, /copying rows \(\d+ %\)/)
+  match(`${stdout}${stderr}`, /copying rows \(\d+%\)/)
 })
 
 /** prints how far it is for three seconds, without giving the loop a turn */
@@ -60,8 +60,8 @@ for (const [who, [text, config]] of Object.entries(PRINTED)) {
     await using it = await adopted(text, config)
     const { exitCode, stderr, stdout } = await it.word('upgrade', '--user')
     is(exitCode, 0, stderr)
-    match(`${stdout}${stderr}`, /copying rows \(\d+ %\)/)
-    match(`${stdout}${stderr}`, /starting \(\d+ %\)/)
+    match(`${stdout}${stderr}`, /copying rows \(\d+%\)/)
+    match(`${stdout}${stderr}`, /starting \(\d+%\)/)
   })
 }
 
@@ -78,7 +78,7 @@ test.long('start-first: the status tells it, and nothing once the operation has 
     }
   })
   is(operation.outcome, 'updated')
-  ok(told.length > 0 && told.every((line) => /^copying rows \(\d+ %\)$/.test(line)), told.join('; '))
+  ok(told.length > 0 && told.every((line) => /^copying rows \(\d+%\)$/.test(line)), told.join('; '))
   const { body } = await ask(it.port, 'GET', '/admin/update/status', it.password)
   is((body as Status).operation?.starting, undefined)
 })

@@ -44,7 +44,7 @@ export function blameOf(cause: unknown): Blame {
 }
 
 /** The end of a process that the kernel killed to have its memory. A cage may be of another release, so it stays. */
-export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
+export const KILLED_FOR_MEMORY = 'the kernel killed it (SIGKILL) to free memory'
 
 /** what a process has said that ended well without one message of the switch */
 export const KNOWS_NO_SWITCH =
@@ -57,7 +57,7 @@ const LACKS: readonly (readonly [RegExp, string])[] = [
     'this host has no disk space or inodes left',
   ],
   [/\b(?:EMFILE|ENFILE)\b|too many open files/i, 'this host has no file descriptors left'],
-  [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host has no memory left'],
+  [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host is out of memory'],
   [
     /\b(?:fork|spawn|clone|uv_thread_create)\b.*\bEAGAIN\b|resource temporarily unavailable/i,
     'this host cannot start any more processes or threads',
@@ -80,7 +80,7 @@ export interface Ended {
 
 /** What stood in its way here, one clause, so that the end says nothing about the release; null: it is the release's fault, as far as this shows. */
 export function hindranceOf({ how, said, isOwnLock = false, isCaged = false }: Ended): string | null {
-  if (how.includes(KILLED_FOR_MEMORY)) return 'this host has no memory left'
+  if (how.includes(KILLED_FOR_MEMORY)) return 'this host is out of memory'
   if (said?.includes(KNOWS_NO_SWITCH) === true) return 'it cannot take over from this release'
   const text = said === null ? how : `${how}\n${said}`
   const lack = LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null

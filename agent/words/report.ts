@@ -50,7 +50,7 @@ export const NO_HANDOVER: Readonly<HandoverReport> = {
   switchMs: 0,
 }
 
-/** One line: `copying rows (40 %)`. Pure. */
+/** One line: `copying rows (40%)`. Pure. */
 export function formatProgress({ text, done, total }: StartProgress): string {
-  return done === undefined || !total ? text : `${text} (${Math.min(100, Math.floor((100 * done) / total))} %)`
+  return done === undefined || !total ? text : `${text} (${Math.min(100, Math.floor((100 * done) / total))}%)`
 }

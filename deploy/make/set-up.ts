@@ -184,7 +184,9 @@ interface Shows {
 function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
   const of = (text: string | null) => text ?? 'not found'
   const { healthPath, database } = shown ?? { healthPath: found.healthPath, database: null }
-  say(`${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`)
+  say(
+    `${found.service}: framework ${found.framework}${found.typescript ? ', TypeScript' : ''}, package manager ${found.packageManager}`,
+  )
   say(
     `  entry ${of(found.entry)} · health ${of(healthPath)} · database ${shown === null ? 'not checked (use `--try`)' : of(database)}\n`,
   )

@@ -570,7 +570,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   await page.waitForSelector('#ruleProblem:not(:empty)')
   assert.match(
     await textOf(page, '#ruleProblem'),
-    /^This is not valid: expected a duration with a unit \(at most 365d\) in minAge, got "three"\.$/,
+    /^The request is not valid: expected a duration with a unit \(at most 365d\) in minAge, got "three"\.$/,
   )
   await page.fill('#ruleAge', '3d')
   await page.keyboard.press('Enter')

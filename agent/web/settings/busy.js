@@ -66,7 +66,7 @@ function detailOf({ instance }, { kind, stage, progress, starting = null, waits 
   return t(`detail.${stage}`, { to: to ?? t('latest') })
 }
 
-const progressOf = ({ text, done, total }) => (total ? `${text} (${Math.floor((100 * done) / total)} %)` : text)
+const progressOf = ({ text, done, total }) => (total ? `${text} (${Math.floor((100 * done) / total)}%)` : text)
 
 function downloadOf(progress) {
   const { speed } = state

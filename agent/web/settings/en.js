@@ -257,7 +257,7 @@ export const en = {
   instance: '{version}, process {pid}, instance {id}',
 
   'error.too_many_failures': 'Too many failed attempts.',
-  'error.invalid_request': 'This is not valid.',
+  'error.invalid_request': 'The request is not valid.',
   'error.invalid_tag': 'Enter a tag of the form v1.2.3.',
   'error.update_in_flight': 'Another operation is running.',
   'error.no_backup': 'There is no backup executable.',
