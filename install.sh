@@ -298,7 +298,7 @@ find_receipt() {
     folder=$(resolved "$(dirname -- "$receipt")") || return 1
     receipt=${folder%/}/receipt.json
   fi
-  ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be owned by root and writable by root alone" "run this as the user that owns the install"
+  ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be owned by root and writable by root alone" "run this script as the user that owns the install"
   # a release that is a script runs with the Node that it was installed with
   node=$(sed -n 's/^ *"node": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
   [ -z "$node" ] || export BATON_NODE="${BATON_NODE:-$node}"
@@ -456,7 +456,7 @@ build_from_clone() {
   for part in deploy/build.ts package.json; do
     [ -f "$clone/$part" ] || die 2 "expected a clone in $given, found no $part there"
   done
-  have npm || die 3 "found no npm, which is needed to build a release from this clone" "install Node, or name a feed with \`--feed\`"
+  have npm || die 3 "npm was not found, but is needed to build a release from this clone" "install Node, or name a feed with \`--feed\`"
   if [ ! -d "$clone/node_modules" ]; then
     (cd "$clone" && npm ci --ignore-scripts >&2) || die 1 "npm ci failed in $clone"
   fi
@@ -569,7 +569,7 @@ resolve_tag() {
   if [ "$tag" = latest ]; then
     case $feed in
       github:*@*)
-        fetch "$(github_api)/releases/latest" "$scratch/latest.json" 4 || die 4 "cannot read the latest release of $feed"
+        fetch "$(github_api)/releases/latest" "$scratch/latest.json" 4 || die 4 "cannot read the latest release in $feed"
         tag=$(tr -d '\n' <"$scratch/latest.json" | sed -n 's/.*"tag_name" *: *"\([^"]*\)".*/\1/p')
         ;;
       github:*) tag=$(latest_by_redirect "https://github.com/${feed#github:}/releases/latest") ;;

@@ -41,7 +41,7 @@ export const COMMAND = {
     inventory: option('file', 'Ansible inventory of the hosts', { alias: 'i' }),
     limit: option('pattern', 'only the inventory hosts that match this pattern'),
     waves: option('1,10%,…', 'size of each wave (1,10%,50%,100%)'),
-    soak: duration('how long a wave must keep running the release (5m)'),
+    soak: duration('how long the hosts in a wave must keep running the release (5m)'),
     gate: option('command', 'command to run after each wave; must exit with 0'),
     'on-failure': option('fleet|wave|none', 'which hosts to roll back if a wave fails (default: wave)', ADVANCED),
     'max-fail-percentage': option('percent', 'percentage of a wave that may fail (0)', ADVANCED),

@@ -336,7 +336,7 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
       const kept = await readKept(workshopOf(place, service, { isRoot, feed: null }))
       if (kept === null || kept.built.length === 0) {
         if (values.name === undefined) continue // such as one that was tried, and refused
-        const hint = kept === null ? {} : { hint: `use the name of the package, ${kept.package}` }
+        const hint = kept === null ? {} : { hint: `use the full name of the package: ${kept.package}` }
         throw new BatonError('refused', `there is no npm service named ${service} in ${place}`, hint)
       }
       const end = `to stop building new releases, remove ${join(place, service)}`

@@ -145,7 +145,7 @@ async function refuseBase(docker: string, base: string, env: NonNullable<ImageOp
       hint: 'start the engine, or name another one in DOCKER_HOST',
     })
   throw new BatonError('check_failed', `pulling the base image ${base}: ${why}`, {
-    hint: 'choose another base image with `--base`; it needs glibc, libstdc++ and libatomic',
+    hint: 'choose another base image with `--base`; it must contain glibc, libstdc++ and libatomic',
   })
 }
 

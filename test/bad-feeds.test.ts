@@ -152,7 +152,7 @@ for (const [title, options, expected] of [
     /^download_failed downloading .*: stalled: expected at least \d+ bytes in 0\.1 s/,
   ],
   ['slow-loris', { faults: { byteEveryMs: 40 } }, /^download_failed downloading .*: stalled/],
-  ['cut off', { faults: { cutAfter: 3 } }, /^download_failed downloading .* of \d+ bytes in 5 connections\)$/],
+  ['cut off', { faults: { cutAfter: 3 } }, /^download_failed downloading .* of \d+ bytes over 5 connections\)$/],
   ['HTML instead of JSON', { faults: { html: true } }, /^check_failed checking .*: .*(HTML page|<!doctype)/],
   [
     '429 with a reset time',

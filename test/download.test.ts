@@ -194,14 +194,14 @@ test('gets over a server that has trouble for a moment', async () => {
 
 test('gives up where connection after connection brings nothing', async () => {
   await using it = await lab({ cutAfter: 100 })
-  assert.match(await it.failure(), /^download_failed .*\(\d+ of \d+ bytes in 5 connections\)$/)
+  assert.match(await it.failure(), /^download_failed .*\(\d+ of \d+ bytes over 5 connections\)$/)
   assert.is(it.server.requests.length, 5)
 })
 
 test('gives up where nobody answers any more', async () => {
   await using it = await lab()
   await it.server.close()
-  assert.match(await it.failure(), /^download_failed .*ECONNREFUSED.*\(0 of \d+ bytes in 5 connections\)$/)
+  assert.match(await it.failure(), /^download_failed .*ECONNREFUSED.*\(0 of \d+ bytes over 5 connections\)$/)
 })
 
 test.long('gives up where connection after connection stalls', async () => {

@@ -91,7 +91,7 @@ test('the update, its dry run and doctor say the same of the room: too little by
   is((await dryRun(home)).would, 'updated')
   match(
     await doctor(home),
-    /^ok \d+ MiB free in .* needed for the executable, a snapshot of the database and records of updates$/,
+    /^ok \d+ MiB free in .* needed for the executable, a snapshot of the database and update records$/,
   )
   is((await home.api('POST', '/admin/update')).status, 202)
   is((await home.settled()).outcome, 'updated')

@@ -116,7 +116,10 @@ test('an application that does not start, or is well at no path, is told as a no
   )
   const { stderr } = await odd.init('--yes', '--try')
   match(stderr, 'note: the source code mentions /healthz, which responded with 503: it cannot be `healthPath`')
-  match(stderr, /note: it listens on port \d+ and ignores PORT, the variable that tells an installed service its port/)
+  match(
+    stderr,
+    /note: the application listens on port \d+ and ignores PORT, the variable that tells an installed service its port/,
+  )
   is((await odd.config())['healthPath'], undefined)
 })
 
@@ -665,9 +668,12 @@ test.long(
     )
     const { stderr } = await shop.init('--yes', '--try')
     is((await shop.config())['healthPath'], '/', stderr)
-    match(stderr, 'note: it wrote files to the state directory (settings.json, uploads/): every update keeps them')
+    match(
+      stderr,
+      'note: the application wrote files to the state directory (settings.json, uploads/): every update keeps them',
+    )
     match(stderr, 'note: it opens the database own.db in its own folder')
-    match(stderr, 'note: it wrote files to its own folder (hits.log), which each release replaces')
+    match(stderr, 'note: the application wrote files to its own folder (hits.log), which each release replaces')
     match(stderr, 'and set it to `{stateDirectory}`')
   },
 )
@@ -691,11 +697,11 @@ test.long(
     )
     await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, 'note: it listens on 2 ports: {port} and a random free udp port')
-    match(stderr, 'note: it ran true, which each host needs as well')
-    match(stderr, 'note: it started 1 worker thread')
-    match(stderr, /note: it reads \S+\.env, but a release never contains \.env files/)
-    match(stderr, 'note: it handles SIGTERM, which an update does not send')
+    match(stderr, 'note: the application listens on 2 ports: {port} and a random free udp port')
+    match(stderr, 'note: the application ran true, which each host needs as well')
+    match(stderr, 'note: the application started 1 worker thread')
+    match(stderr, /note: the application reads \S+\.env, but a release never contains \.env files/)
+    match(stderr, 'note: the application handles SIGTERM, which an update does not send')
     not(stderr.includes('of-the-developer'))
   },
 )
@@ -719,7 +725,10 @@ test.long(
     const written = { service: 'shop', entry: 'server.js', healthPath: '/' }
     await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify(written))
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, 'note: it looks for public/ in its working directory, which on a host is the state directory')
+    match(
+      stderr,
+      'note: the application looks for public/ in its working directory, which on a host is the state directory',
+    )
     match(
       stderr,
       'note: a worker thread is listening on a random port: an update hands over only what the main thread listens on',

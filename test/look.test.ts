@@ -286,7 +286,7 @@ test.long(
     is(warnings.length, 1, warnings.join())
     match(
       warnings[0] ?? '',
-      /^it looks for package\.json, public\/ in its working directory, .*`"cwd": "app"` \(and `"kind": "app"`/,
+      /^the application looks for package\.json, public\/ in its working directory, .*`"cwd": "app"` \(and `"kind": "app"`/,
     )
     match(
       warnings[0] ?? '',

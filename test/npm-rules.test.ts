@@ -183,7 +183,7 @@ test('the newest version up to `latest` is taken that is old enough, in the rang
   is(chosen({ release: '3.0.0' }), '3.0.0')
   match(
     refusalOf(() => chosen({ release: '2.1.0' })),
-    /refused: shop 2.1.0 is deprecated: broken .*newest version that works is 3.0.0/,
+    /refused: shop 2.1.0 is deprecated: broken .*newest usable version is 3.0.0/,
   )
   match(
     refusalOf(() => chosen({ release: '9.9.9' })),

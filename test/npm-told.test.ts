@@ -96,7 +96,7 @@ test('what a start shows names no port that only this start had', () => {
   ]
   const noted = notedIn(text.join('\n'), 38_761)
   equal([noted.listens, noted.inThreads], [['{port}', '9000', 'udp {port}'], ['{port}']])
-  match(sentencesOf(noted, 'a recipe').join(), 'it listens on 3 ports: {port}, 9000 and udp {port}')
+  match(sentencesOf(noted, 'a recipe').join(), 'the application listens on 3 ports: {port}, 9000 and udp {port}')
   const of = (ports: number[], ...listens: string[]) =>
     formatSeen({ databases: [], children: [], ports }, 38_761, { listens })
   is(of([38_761]), '')

@@ -135,7 +135,7 @@ test('a rollback that names no release does not start one that failed here; a fa
   is(failed.exitCode, 8, failed.stderr)
   match(
     failed.stderr,
-    /^hint: the data that it wrote is kept; to restore a copy from before the update, use `shop state list`, `shop stop`, /m,
+    /^hint: the data that the failed release wrote is kept; to restore a copy from before the update, find its name with `shop state list`, then run `shop stop`, /m,
   )
   for (const more of [['-y'], ['--dry-run'], ['--restore-state', '-y']]) {
     const refused = await it.typed('rollback', '--user', ...more)

@@ -87,7 +87,7 @@ test('a build whose application makes a database in its own folder fails, and sa
   const outside = await program('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '::')
   const { line, warnings } = await tryOut(PROJECT_OF, outside)
   match(line, /^answers \/healthz with 200 after /)
-  match(warnings.join('\n'), /^it listens on every address, ignoring the one that it is given/)
+  match(warnings.join('\n'), /^the application listens on every address, ignoring the one that it is given/)
 })
 
 test('a build says what its application keeps in its own folder, and so do doctor and every move to another release', async () => {
@@ -105,7 +105,7 @@ test('a build says what its application keeps in its own folder, and so do docto
   const { warnings } = await tryOut(project, path)
   match(
     warnings.join('\n'),
-    /it keeps files in its own folder \(orders\.json, uploads\/\)[^]*"exclude": \["uploads\/\*\*"\]/,
+    /the application keeps files in its own folder \(orders\.json, uploads\/\)[^]*"exclude": \["uploads\/\*\*"\]/,
   )
 
   await using it = await adopted(APP)

@@ -259,7 +259,10 @@ test('a login that throws, hangs, or answers anything but true lets nobody in; t
   await Promise.all(
     faults.map(async (authorize) => {
       const refused = await rejects(admitted(authorize), withCode('unauthorized'))
-      is(refused.message, 'the request has neither a valid password nor a login that the application allows to update')
+      is(
+        refused.message,
+        'the request has neither a valid password nor the login of a user who may update the application',
+      )
       await admitted(authorize, { authorization: `Bearer ${PASSWORD}` })
     }),
   )

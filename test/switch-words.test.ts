@@ -153,7 +153,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; in the next switch, clients would wait about 108 ms, and `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
+    'stop-first; at the next switch, clients would wait about 108 ms, and `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
   )
   is(alone(next, shown(3000)).level, 'warning')
   is(alone(next, null).level, 'ok')
@@ -264,7 +264,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   )
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +stop-first; in the next switch, clients would wait about ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +stop-first; at the next switch, clients would wait about ${pauseMs} ms`))
   match(shown, new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, requests waited ${pauseMs} ms`))
   const wait = new RegExp(
     `the switch: stop-first; clients would wait about ${pauseMs} ms \\(as in the only completed switch so far`,
@@ -277,7 +277,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
     shownBy: 'first-switch',
     maxPauseMs: 60_000,
   })
-  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the next switch, .* ${pauseMs} ms`))
+  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; at the next switch, .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>

@@ -86,7 +86,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
     else await reads(host, [turn('v1.1.0')], [])
   }
   const room =
-    'v1.1.0 is waiting for you: only N MiB free in `/opt/beacon`, N MiB needed for the executable, a snapshot of the database and records of updates'
+    'v1.1.0 is waiting for you: only N MiB free in `/opt/beacon`, N MiB needed for the executable, a snapshot of the database and update records'
   equal(saidByFull, [`automatic  ${POLICY}; next check TIME`, `attention  ${room}`])
   equal(await reportsOf(full), ['waits'])
 })

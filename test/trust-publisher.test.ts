@@ -124,7 +124,7 @@ test('nothing that is secret is said or written in the clear', async () => {
     assert.not.match(text, /302e020100300506032b6570/)
   }
   const wrong = await it.run(`refresh --dir ${it.dist}`, { BATON_TRUST_PASSPHRASE: 'not the one' })
-  assert.match(wrong, /^error: the key `(snapshot|timestamp)-1` .* cannot be opened with this passphrase\nexit 7$/)
+  assert.match(wrong, /^error: the key `(snapshot|timestamp)-1` .* cannot be decrypted with this passphrase\nexit 7$/)
 })
 
 test('a key opens with its passphrase and with no other, and not where its file was changed', () => {
@@ -154,7 +154,7 @@ test('refused with nothing written: too few keys, no keys, a release that is not
   await mkdir(away)
   assert.match(
     await it.run(`sign --dir ${it.dist} --keys ${away}`),
-    /1 more key of the role `targets` is needed, but the key folders contain none\nhint: .*\nexit 5$/,
+    /1 more key for the role `targets` is needed, but the key folders contain none\nhint: .*\nexit 5$/,
   )
   const name = `beacon-${process.platform}-${process.arch}.zst`
   const bytes = await readFile(join(it.dist, 'v1.0.0', name))
@@ -185,7 +185,7 @@ test('new keys are left only where a root names them: refused, in the way of ano
     const path = join(keys, `${role}-1.json`)
     await rename(path, join(it.home, 'away', role)) // root and targets are here, what depends on them cannot be signed
     before[0] = await all(keys)
-    await refused('rotate targets', /1 more key of the role `\w+` is needed, but the key folders contain none/)
+    await refused('rotate targets', /1 more key for the role `\w+` is needed, but the key folders contain none/)
     await rename(join(it.home, 'away', role), path)
     before[0] = await all(keys)
   }

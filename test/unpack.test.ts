@@ -286,7 +286,7 @@ test('an install that cannot unpack, has no room for it, or whose address is tak
       ),
     ],
     ...(process.getuid?.() === 0
-      ? ([[it.executable, await freePort(), /what it unpacks/, `size=${almost}`]] as const)
+      ? ([[it.executable, await freePort(), /its unpacked files/, `size=${almost}`]] as const)
       : []),
   ].map((one) => [...one] as [string, number, RegExp, string?])
   for (const [executable, at, why, disk] of cases) {

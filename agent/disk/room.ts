@@ -44,7 +44,7 @@ const INODES_MIN = 256
 /** Needs of an executable of this size in `directory`, beside the present one, and of what it unpacks. */
 export function needsOfExecutable(directory: string, bytes: number, unpackedBytes = 0): Need[] {
   const executable = { directory, bytes, what: 'the executable', isLittle: false }
-  const unpacked = { directory, bytes: unpackedBytes, what: 'what it unpacks', isLittle: false }
+  const unpacked = { directory, bytes: unpackedBytes, what: 'its unpacked files', isLittle: false }
   return unpackedBytes === 0 ? [executable] : [executable, unpacked]
 }
 
@@ -70,7 +70,7 @@ export async function needsBeside(state: { database: string | null; stateDirecto
   const directory = updateDirectory(stateDirectory)
   return [
     ...(snapshot === null ? [] : [snapshot]),
-    { directory, bytes: STATE_BYTES, what: 'records of updates', isLittle: true },
+    { directory, bytes: STATE_BYTES, what: 'update records', isLittle: true },
   ]
 }
 

@@ -36,7 +36,7 @@ export function makeAdmit(
     const hasBearer = sent.some((value) => /^bearer /i.test(value))
     if (said === null || hasBearer) return guard.pass(request)
     throw unauthorized(
-      'the request has neither a valid password nor a login that the application allows to update',
+      'the request has neither a valid password nor the login of a user who may update the application',
       'log in to the application as a user who is allowed to update it, or send the password',
     )
   }

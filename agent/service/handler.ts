@@ -267,7 +267,10 @@ function sendJson(response: ServerResponse, status: number, value: unknown): voi
 function refuse(request: IncomingMessage, response: ServerResponse, error: BatonError): void {
   if (response.headersSent) return void response.destroy()
   // an internal error belongs in the log, not in the answer
-  const told = error.code === 'unexpected' ? new BatonError('unexpected', "see the service's log for details") : error
+  const told =
+    error.code === 'unexpected'
+      ? new BatonError('unexpected', "an unexpected error occurred; see the service's log")
+      : error
   answerWith(request, response, problemOf(told))
 }
 

@@ -133,7 +133,7 @@ async function listenInside({ listener, spec, within }: Open, warn: (message: st
     inside.on('error', () => {})
     return inside
   } catch (cause) {
-    warn(`cannot also listen on ${key} in this container for a health check: ${reasonOf(cause)}`)
+    warn(`cannot also listen on ${key} for health checks inside this container: ${reasonOf(cause)}`)
     return null
   }
 }

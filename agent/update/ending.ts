@@ -110,7 +110,7 @@ async function close(install: ManagedInstall, { outcome, data, blame }: Decision
   )
   install.log({
     event: 'recovered',
-    message: `operation ${ended?.id ?? ''} is over, and is recorded as ${ended?.outcome ?? 'interrupted'}`,
+    message: `operation ${ended?.id ?? ''} has ended and is recorded as ${ended?.outcome ?? 'interrupted'}`,
   })
 }
 

@@ -6,6 +6,7 @@ import { ANSWER_FD, DEPTH, FETCH_ORDER } from '../disk/orders.ts'
 import type { Need } from '../disk/room.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { type Ran, runBounded } from '../sockets/bounded.ts'
+import { howEnded } from '../words/ended.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
 import type { Release } from '../words/release.ts'
 import type { Progress } from '../words/state.ts'
@@ -112,6 +113,6 @@ async function fetchBy(executable: string, fetch: Fetch, told: Told, signal?: Ab
 }
 
 function endOf({ code, signal, stopped, said }: Ran): string {
-  const how = stopped ?? signal ?? `exit code ${code}`
-  return `it ended (${how})${afterPrinting(said.trim())}`
+  const how = stopped === null ? howEnded(code, signal) : `was stopped (${stopped})`
+  return `it ${how}${afterPrinting(said.trim())}`
 }

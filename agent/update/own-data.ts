@@ -72,7 +72,7 @@ export async function snapshotFor(
     {
       hint:
         database === null
-          ? 'its author has not named a `database`, so an update makes no copy of the data'
+          ? 'its author has not set `database` in `baton.config.json`, so an update makes no copy of the data'
           : 'an update takes a snapshot for the release being replaced; the snapshots for the last two releases are kept, and `state list` shows them',
     },
   )

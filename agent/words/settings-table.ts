@@ -191,7 +191,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   scratch: {
     ...SCRATCH,
     isCheckedLater: true,
-    description: 'a scratch database into which the snapshot is loaded, to try a release on it',
+    description: 'a scratch database into which the snapshot is loaded when a release is tried',
   },
   auto: { ...RULES, isCheckedLater: true },
   onOutcome: {

@@ -106,7 +106,7 @@ function refused(what: string): BatonError {
     'refused',
     `${what}: because this command may be run as root, it writes only where no other user can change the path`,
     {
-      hint: 'replace the link with a file, or make root the owner of the link with `chown -h root`',
+      hint: 'if the path contains a link, replace it with a real file or folder, or make root its owner with `chown -h root`',
     },
   )
 }

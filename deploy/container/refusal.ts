@@ -177,7 +177,7 @@ function ownWords(container: ContainerInspection, image: ImageInspection): strin
 export function refuseClaims(image: ImageInspection, what: string): void {
   const claimed = claims(image)
   if (claimed.length === 0) return
-  const message = `${what} has labels that are reserved for containers that compose or this command creates: ${claimed.slice(0, 3).join(', ')}`
+  const message = `${what} has labels that are reserved for containers created by compose or by this command: ${claimed.slice(0, 3).join(', ')}`
   throw new BatonError('refused', message, {
     hint: 'build the image without them: `docker compose build` adds such labels to an image, but `docker build` does not',
   })

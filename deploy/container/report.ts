@@ -142,7 +142,7 @@ export interface EndEvent extends Omit<ContainerEnd, 'error'> {
 export type ContainerReport = (event: DeployEvent) => void | Promise<void>
 
 /** how the end of `downMeasured` says that clients waited, where others are refused */
-export const HELD = ' through its holder (where clients wait)'
+export const HELD = ' through its holder, where clients wait during a switch'
 
 const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   from: null,

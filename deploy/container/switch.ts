@@ -157,7 +157,7 @@ async function withItsLog({ origin, successor }: Job, cause: BatonError, engine:
   const isKept = (await engine.container(failed))?.Id === successor
   const where = isKept
     ? `for details, see \`docker logs ${failed}\``
-    : 'its container was removed; the last lines of its log are above'
+    : 'the new container was removed; the last lines of its log are above'
   return new BatonError(code, message, { cause, hint: hint === null ? where : `${where}; ${hint}` })
 }
 

@@ -32,7 +32,7 @@ export function formatPause({ pauseMs, pausesMs, letGo }: Paused): string | null
 
 /** Of the next stop-first switch: the last ones say it together (`lastPause`), so it need not be the pause of the last one. */
 export function nextPause(expectedMs: number): string {
-  return `in the next switch, clients would wait about ${expectedMs} ms`
+  return `at the next switch, clients would wait about ${expectedMs} ms`
 }
 
 /** `6 connections were cut off`; null: none was. */

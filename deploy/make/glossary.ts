@@ -114,12 +114,12 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'signed',
-    means: 'describes a feed from which hosts accept only what its keys have signed',
+    means: 'describes a feed whose releases hosts accept only if its keys have signed them',
     page: 'author/signing.md',
   },
   {
     word: 'yank',
-    means: 'to mark a release so that no host installs it (`bad`: it failed on this host)',
+    means: 'to mark a release so that no host installs it (unlike `bad`: a release that failed on this host)',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]

@@ -44,7 +44,7 @@ export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
   '`order` is stop-first: the old process stops before the new one starts, so no timer, bot or lock is ever duplicated; clients wait in the meantime.',
-  `If two processes of the application can run at once, set \`start-first\` so that no client waits (${pageOf('author/order.md')}).`,
+  `If two processes of the application can run at once, set \`order\` to \`start-first\` so that no client has to wait (${pageOf('author/order.md')}).`,
 ]
 
 /** `foreign`: the note about packages that exclude Node 26; null for none. */

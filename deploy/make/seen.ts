@@ -132,7 +132,7 @@ export function sentencesOfCwd(
   const way = kind === 'app' ? '' : ` (and \`"kind": "app"\`, since a ${kind} has no folder)`
   const such = written.length === 0 ? '' : `, such as ${written.join(', ')},`
   return [
-    `it looks for ${names.join(', ')} in its working directory, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. Files that it writes to relative paths${such} are then lost with each new release: to keep them, have it write to \`{stateDirectory}\``,
+    `the application looks for ${names.join(', ')} in its working directory, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. Files that it writes to relative paths${such} are then lost with each new release: to keep them, have it write to \`{stateDirectory}\``,
   ]
 }
 
@@ -166,7 +166,7 @@ export function sentencesOfOwnFolder(
   const out =
     here.length === 0 ? '' : `; \`"exclude": ${JSON.stringify(here)}\` keeps your own files out of the release`
   return [
-    `it keeps files in its own folder (${names.join(', ')}), which would be missing after an update: ${dataElsewhere(called)}${out}`,
+    `the application keeps files in its own folder (${names.join(', ')}), which would be missing after an update: ${dataElsewhere(called)}${out}`,
   ]
 }
 

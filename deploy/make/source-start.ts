@@ -195,21 +195,23 @@ function failedIfMute(answers: readonly number[], ports: readonly number[]): Pic
 
 export function sentencesOf(noted: Noted, called: string): string[] {
   const { listens, runs, threads, inThreads, hearsSigterm, dotEnv } = noted
-  const onSigterm = `it handles SIGTERM, which an update does not send: to make an update call that handler and wait for it, set \`"onStop": "SIGTERM"\` in ${called}`
+  const onSigterm = `the application handles SIGTERM, which an update does not send: to make an update call that handler and wait for it, set \`"onStop": "SIGTERM"\` in ${called}`
   return [
     ...(listens.length < 2
       ? []
       : [
-          `it listens on ${listens.length} ports: ${series(
+          `the application listens on ${listens.length} ports: ${series(
             listens.map((port) => port.replace(/^(udp )?0$/, 'a random free $1port')),
             'and',
           )}`,
         ]),
-    ...(runs.length === 0 ? [] : [`it ran ${runs.join(', ')}, which each host needs as well`]),
-    ...(threads === 0 ? [] : [`it started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
+    ...(runs.length === 0 ? [] : [`the application ran ${runs.join(', ')}, which each host needs as well`]),
+    ...(threads === 0 ? [] : [`the application started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
     ...(hearsSigterm ? [onSigterm] : []),
-    ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, but a release never contains .env files`]),
+    ...(dotEnv.length === 0
+      ? []
+      : [`the application reads ${dotEnv.join(', ')}, but a release never contains .env files`]),
   ]
 }
 
@@ -219,12 +221,12 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(kept.length === 0
       ? []
       : [
-          `it wrote files to the state directory (${kept.join(', ')}): every update keeps them, but no snapshot contains them`,
+          `the application wrote files to the state directory (${kept.join(', ')}): every update keeps them, but no snapshot contains them`,
         ]),
     ...(written.length === 0
       ? []
       : [
-          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: let an argument or an environment variable set where they go, and point it to \`{stateDirectory}\`, which is kept across updates`,
+          `the application wrote files to its own folder (${written.join(', ')}), which each release replaces: make their location configurable by an argument or an environment variable, and set that to \`{stateDirectory}\`, which is kept across updates`,
         ]),
   ]
 }
@@ -239,7 +241,9 @@ const SERVES_STATE =
 /** Pure. `given`: the port that it was told. */
 function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
   if (first === undefined || [first, ...others].includes(given)) return []
-  return [`it listens on port ${first} and ignores PORT, the variable that tells an installed service its port`]
+  return [
+    `the application listens on port ${first} and ignores PORT, the variable that tells an installed service its port`,
+  ]
 }
 
 /** Resolves to why it does not listen; null once it does. */

@@ -76,7 +76,7 @@ export interface TryOptions {
 
 /** For a hint, if nothing is known of what may keep it from starting. */
 export function startedAs({ called }: Pick<Project, 'called'>): string {
-  return `the program starts in an empty directory, with only the variables set in \`environment\` of ${called} and none of your shell's`
+  return `the program starts in an empty directory, with only the variables from \`environment\` in ${called}, and none from your shell`
 }
 
 /** Throws BatonError verify_failed with the application's output. */
@@ -147,7 +147,7 @@ async function lookTwice({ pid }: Started): Promise<Looked | null> {
 }
 
 const EVERYWHERE =
-  'it listens on every address, ignoring the one that it is given: pass `process.env.HOST` to `listen` (or `{host}` in `args`)'
+  'the application listens on every address, ignoring the one that it is given: pass `process.env.HOST` to `listen` (or `{host}` in `args`)'
 
 /** Files of its own that it looks for elsewhere. `unpacked`: of `unpackedIn`. */
 async function aboutPaths(

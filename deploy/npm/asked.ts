@@ -31,7 +31,7 @@ export const ARGUMENTS = {
   ),
   release: option('X.Y.Z|latest', 'package version', { default: 'latest' }),
   name: option('name', "name of the service (default: the package's name)"),
-  recipe: option('file', "how the package is started, and where its data is (default: Baton's own recipe)"),
+  recipe: option('file', "file that says how to start the package and where its data is (default: Baton's own recipe)"),
   'allow-scripts': option('names', 'packages whose install scripts may run', ADVANCED),
   listen: option('host:port', 'listen address for a first install'),
   'build-only': flag('build the release into the folder of releases, but do not install it', ADVANCED),

@@ -173,7 +173,7 @@ function hintFor({ versions, name }: Listed, wanted: Wanted, nowMs: number): { h
   const newestBy = (rules: Wanted) => versions.findLast((one) => faultOf(one, rules, nowMs) === null)
   const works = newestBy(wanted)
   if (works !== undefined)
-    return { hint: `the newest version that works is ${works.version}: pass \`--release ${works.version}\`` }
+    return { hint: `the newest usable version is ${works.version}: pass \`--release ${works.version}\`` }
   if (newestBy({ ...wanted, fitsNode: () => true }) === undefined)
     return { hint: `every version of ${name} is deprecated, is younger than \`--min-age\`, or lacks an integrity hash` }
   const [node] = wanted.nodeVersion.split('.')

@@ -29,7 +29,7 @@ export function treeIn(text: string, registry: string): Locked[] {
     const isInside = /^(node_modules\/(@[^/]+\/)?[^/]+\/?)+$/.test(path) && !path.split('/').includes('..')
     const isOurs = path === 'node_modules/baton-kit'
     if (!isInside || isOurs || !isPackageName(name.toLowerCase()))
-      faults.push(isOurs ? `${path} was installed from a local copy of Baton` : `${path} is not in node_modules`)
+      faults.push(isOurs ? `${path} was installed from a local copy of Baton` : `${path} is a local package`)
     else if (link === true || (inBundle !== true && (!/^https?:/.test(from) || !isRegistry(from))))
       faults.push(`\`${name}\` comes from ${from === '' ? 'this disk' : from.slice(0, 100)}`)
     else if (inBundle !== true && typeof integrity !== 'string') faults.push(`\`${name}\` has no integrity hash`)

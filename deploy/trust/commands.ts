@@ -252,7 +252,7 @@ async function opened(context: TrustContext, role: Role, root: Repository['root'
     const hint = 'name the key folders with --keys, separated by colons'
     throw new BatonError(
       'threshold_not_met',
-      `${enough} more ${enough === 1 ? 'key' : 'keys'} of the role \`${role}\` ${enough === 1 ? 'is' : 'are'} needed, but the key folders contain ${files.length === 0 ? 'none' : files.length}`,
+      `${enough} more ${enough === 1 ? 'key' : 'keys'} for the role \`${role}\` ${enough === 1 ? 'is' : 'are'} needed, but the key folders contain ${files.length === 0 ? 'none' : files.length}`,
       { hint },
     )
   }

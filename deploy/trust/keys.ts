@@ -81,7 +81,7 @@ export function unlock(file: KeyFile, passphrase: string): Signer {
   } catch {
     throw new BatonError(
       'refused',
-      `the key \`${name}\` (${keyid.slice(0, 12)}…) cannot be opened with this passphrase`,
+      `the key \`${name}\` (${keyid.slice(0, 12)}…) cannot be decrypted with this passphrase`,
     )
   }
 }

@@ -141,7 +141,7 @@ const WORDS: readonly TrustWord[] = [
       tag: { type: 'positional', description: 'the release, such as v1.1.0' },
       ...SIGNING,
       why: option('text', 'reason to show to operators, in one sentence'),
-      undo: flag('let hosts install it again'),
+      undo: flag('let hosts install the release again'),
     },
     act(context, values) {
       const undo = values['undo'] === true
@@ -166,7 +166,7 @@ const WORDS: readonly TrustWord[] = [
   },
   {
     name: 'pull',
-    description: 'fetch the metadata of a feed on GitHub into the folder',
+    description: 'fetch the metadata of a feed on GitHub into the feed folder',
     args: { feed: { type: 'positional', description: 'github:owner/name' }, ...OUTPUT_FLAGS, ...FEED },
     async act({ feed, environment, say }, values) {
       const names = await openHub(String(values['feed']), environment).pull(feed)
@@ -185,7 +185,7 @@ const WORDS: readonly TrustWord[] = [
     name: 'verify',
     description: 'show whether a host would accept the feed, and when each role expires',
     args: {
-      feed: word('the feed, as set on the hosts (default: the folder)'),
+      feed: word('the feed, as set on the hosts (default: the feed folder)'),
       ...OUTPUT_FLAGS,
       ...FEED,
       root: option('file', "root.json built into the hosts' executables (default: the oldest root.json in the folder)"),

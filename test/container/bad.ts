@@ -101,7 +101,10 @@ for (const [release, what, message] of isLong ? FAILING : FAILING_IN_CI) {
       `for details, see \`docker logs ${name}-baton-failed\``,
       '; if it needs longer, raise `--health-timeout`',
     ]
-    ok(ended.error?.hint?.startsWith(release === 'v1.2.4' ? 'its container was removed' : log), ended.error?.hint ?? '')
+    ok(
+      ended.error?.hint?.startsWith(release === 'v1.2.4' ? 'the new container was removed' : log),
+      ended.error?.hint ?? '',
+    )
     equal(ended.error?.hint?.includes(longer), release === 'v1.2.0')
     equal((ended.events.at(-1) as { exit?: number }).exit, 8)
     ok((ended.downMs ?? 0) > 0, `how long it was away is told: ${ended.downMs}, ${ended.downMeasured}`)

@@ -201,7 +201,7 @@ test.long(
     if (isLong)
       match(
         await refused('taken', 'v1.1.0', true),
-        /the image of `taken` has labels that are reserved for containers that compose or this command creates: com\.docker\.compose\./,
+        /the image of `taken` has labels that are reserved for containers created by compose or by this command: com\.docker\.compose\./,
       )
     match(await refused('taken', 'v1.1.0', false), /the image of `taken` has labels that are reserved/)
     match(await refused('taken', null, false), /the image of `taken` has labels that are reserved/)

@@ -95,7 +95,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   )
   match(
     told(updated).join('\n'),
-    /^updated: moved runs v1\.1\.0; requests waited up to [^]* through its holder \(where clients wait\)/,
+    /^updated: moved runs v1\.1\.0; requests waited up to [^]* through its holder, where clients wait during a switch/,
   )
   equal(updated.refused, null)
 

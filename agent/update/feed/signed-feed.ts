@@ -80,7 +80,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     const isThere = await source.file(`${tag}/${MANIFEST_NAME}`, TEXT_MAX_BYTES, signal).catch(() => null)
     if (isThere === null) return new BatonError('release_not_found', `${description} has no release ${tag}`)
     const hint = 'ask the maintainer to sign it with `baton trust sign`'
-    return new BatonError('not_signed', `${description} has a release ${tag} that is not signed`, { hint })
+    return new BatonError('not_signed', `release ${tag} in ${description} is not signed`, { hint })
   }
 
   const list = async (signal: AbortSignal | undefined) =>

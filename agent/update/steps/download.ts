@@ -306,7 +306,7 @@ async function* received(
       if (error instanceof BatonError) throw error // another connection would bring the same
       fruitless = bytes - before >= PACE_MIN_BYTES ? 0 : fruitless + 1
       if (fruitless === FRUITLESS_MAX || connection === RECONNECTS_MAX) {
-        const message = `${reasonOf(error)} (${bytes} of ${sizeBytes} bytes in ${connection + 1} connections)`
+        const message = `${reasonOf(error)} (${bytes} of ${sizeBytes} bytes over ${connection + 1} connections)`
         throw new BatonError('download_failed', message, { cause: error })
       }
       if (fruitless === 0) wait = reconnectMs

@@ -55,7 +55,13 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
     await trustFinding(trust, setting),
     ...(stalled === null
       ? []
-      : [warning('automatic', stalled, 'add it there, or ask the maintainer to sign the feed')]),
+      : [
+          warning(
+            'automatic',
+            stalled,
+            'add `unsigned` to `update.auto.allow`, or ask the maintainer to sign the feed',
+          ),
+        ]),
   ]
 }
 

@@ -104,7 +104,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   const { host, port, isEverywhere } = address
   const { active } = await outside.supervisor(receipt).state()
   if (!active && !(await isFree(host, port))) {
-    const message = `the service is not running, and another program listens on ${host}:${port}`
+    const message = `the service is not running, and another program is listening on ${host}:${port}`
     return problem('port', message, `stop that program, or change \`listen\` in ${receipt.configPath}`)
   }
   if (!active || isEverywhere || !(await listensEverywhere(port))) return null

@@ -112,6 +112,6 @@ export async function withWayBack(receipt: Receipt, operated: Operated): Promise
   const copies = await keptCopies(receipt.stateDirectory, await databaseOf(receipt)).catch(() => [])
   if (!copies.some(({ kind, tag }) => kind === 'snapshot' && tag === from)) return operated
   const [list, stop, restore, start] = ['state list', 'stop', 'state restore NAME', 'start'].map(ownCommand)
-  const hint = `the data that it wrote is kept; to restore a copy from before the update, use \`${list}\`, \`${stop}\`, \`${restore}\`, \`${start}\``
+  const hint = `the data that the failed release wrote is kept; to restore a copy from before the update, find its name with \`${list}\`, then run \`${stop}\`, \`${restore}\` and \`${start}\``
   return { ...operated, error: { ...error, hint } }
 }

@@ -119,7 +119,7 @@ export async function waitUntilStable(
     await sleep(STABLE_MS)
     const second = await waitForInstance(client, { tag, timeoutMs: 5000, whyNever })
     if (second.instance.id === first.instance.id) return second
-    throw new BatonError('service_down', `${receipt.service} ${tag} answered only briefly`)
+    throw new BatonError('service_down', `${receipt.service} ${tag} stopped responding soon after it started`)
   } catch (cause) {
     const crashes = (await supervisor.state().catch(() => null))?.crashes ?? null
     if (crashes === null) throw cause

@@ -54,7 +54,7 @@ export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
     }
   }
   return refuse(
-    `found no place to unpack ${release.service} ${release.tag}: ${faults.join('; ')}`,
+    `could not find a place to unpack ${release.service} ${release.tag}: ${faults.join('; ')}`,
     'make one of these a directory that only this user can write to, on a disk that has free space and allows programs to run',
   )
 }
