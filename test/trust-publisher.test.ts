@@ -136,9 +136,9 @@ test('a key opens with its passphrase and with no other, and not where its file 
     { ...file, secret: other.secret },
     { ...file, tag: other.tag },
   ]) {
-    assert.throws(() => unlock(bad, PASSPHRASE), /cannot be opened/)
+    assert.throws(() => unlock(bad, PASSPHRASE), /cannot be decrypted/)
   }
-  assert.throws(() => unlock(file, 'another one'), /cannot be opened/)
+  assert.throws(() => unlock(file, 'another one'), /cannot be decrypted/)
 })
 
 test('refused with nothing written: too few keys, no keys, a release that is not what its release.json says', async () => {
