@@ -1,7 +1,7 @@
 // Which release the database belongs to: every exchange is killed before each of its changes, and the next start goes on.
 
 import { spawnSync } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, realpath, rm, symlink, truncate, utimes, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, truncate, utimes, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -294,6 +294,35 @@ test('kept is the newest copy of each of the last releases, as a set: no log of 
   ok(copies.every(({ name, bytes }) => existsSync(join(folder, name)) && bytes > 0))
 })
 
+test('the copy from before an update that was reverted stays until an update succeeds: later ones may be of data that it has spoilt', async () => {
+  const state = await stateOf({})
+  const folder = join(state, 'update', 'snapshots')
+  const path = join(state, 'update', 'journal.json')
+  const journal = JSON.parse(await readFile(path, 'utf8')) as { operation: Operation; history?: Operation[] }
+  const make = (tag: string) => snapshot(makeDisk(), databaseOf(state), state, tag, { executable: null, here: true })
+  const ended = async (outcome: 'reverted' | 'updated', to: string, startedAt: Date) => {
+    const operation = { ...journal.operation, kind: 'update' as const, from: OLD, to, outcome }
+    const at = { startedAt: startedAt.toISOString(), finishedAt: new Date().toISOString() }
+    journal.history = [{ ...operation, ...at, stage: 'restart', error: null } as Operation, ...(journal.history ?? [])]
+    await writeFile(path, JSON.stringify(journal))
+  }
+  write(state, 'row')
+  await make(OLD)
+  for (const to of [NEW, 'v1.2.0']) {
+    const began = new Date()
+    await make(OLD)
+    await ended('reverted', to, began)
+    write(state, `spoilt by ${to}`)
+  }
+  await make(OLD) // of a rollback
+  await make(OLD)
+  const left = (await readdir(folder)).toSorted().map((name) => rowsOf(join(folder, name)))
+  equal(left, [['row'], ['row', `spoilt by ${NEW}`, 'spoilt by v1.2.0']])
+  await ended('updated', 'v1.3.0', new Date())
+  await make(OLD)
+  is((await readdir(folder)).length, 1)
+})
+
 test('of the databases that gave way the newest stays, and of the older ones as many as are kept, each with its log', async () => {
   const state = await stateOf({})
   const folder = join(state, 'update', 'aside')
@@ -325,7 +354,10 @@ let count = 0
 async function stateOf(mark: Partial<StateMark>): Promise<string> {
   const state = join(home, `state-${++count}`)
   await mkdir(join(state, 'update'), { recursive: true })
-  await writeFile(join(state, 'update', 'journal.json'), JSON.stringify({ operation: { id: 'op', outcome: null } }))
+  await writeFile(
+    join(state, 'update', 'journal.json'),
+    JSON.stringify({ format: 1, operation: { id: 'op', outcome: null }, history: [], bad: [], probation: null }),
+  )
   const whole: StateMark = {
     operationId: 'op',
     database: databaseOf(state),

@@ -7,9 +7,10 @@ import { join } from 'node:path'
 import { tagOfCopy, timeOfCopy } from '../disk/copies.ts'
 import { WITH_ROWS } from '../disk/database-set.ts'
 import { type Disk, readSmall } from '../disk/disk.ts'
+import { makeJournal } from '../disk/journal.ts'
 import { asideDirectory, snapshotDirectory, temporaryName } from '../disk/places.ts'
 import { DUMP, FOLDERS } from '../words/snapshot.ts'
-import type { StateCopy } from '../words/state.ts'
+import type { Operation, StateCopy } from '../words/state.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
 
 /** the folder of each kind, in a state directory */
@@ -38,7 +39,10 @@ export async function keptCopies(stateDirectory: string, database: string | null
 
 /** Removes the copies of a kind that are more than are kept. `of`: the path of the database, or DUMP or FOLDERS. */
 export async function dropOldCopies(disk: Disk, kind: CopyKind, stateDirectory: string, of: string): Promise<void> {
-  const names = new Set(staying(kind, await copiesIn(kind, stateDirectory, [of])).map(({ name }) => name))
+  const copies = await copiesIn(kind, stateDirectory, [of])
+  const { history } = await makeJournal(disk, stateDirectory).read()
+  const spared = kind === 'snapshot' ? beforeDamage(copies, history) : []
+  const names = new Set([...staying(kind, copies), ...spared].map(({ name }) => name))
   await removeCopies(disk, COPY_FOLDERS[kind](stateDirectory), of, (name) => !names.has(name))
 }
 
@@ -75,6 +79,18 @@ function staying(kind: CopyKind, copies: readonly StateCopy[]): StateCopy[] {
   const newest = copies.filter(({ tag }, at) => copies.findIndex((other) => other.tag === tag) === at)
   const last = newest.slice(0, SNAPSHOTS_KEPT + 1)
   return isSmall(last) ? last : last.slice(0, SNAPSHOTS_KEPT)
+}
+
+/**
+ * The copy from before the first update since the last good one that was reverted: that release may have spoilt the data, and then each
+ * later copy of the same release's is a copy of that. Both newest first.
+ */
+function beforeDamage(copies: readonly StateCopy[], history: readonly Operation[]): StateCopy[] {
+  const good = history.findIndex(({ outcome }) => outcome === 'updated')
+  const since = good === -1 ? history : history.slice(0, good)
+  const first = since.findLast(({ kind, outcome }) => kind === 'update' && outcome === 'reverted')
+  if (first === undefined) return []
+  return copies.filter(({ tag, at }) => tag === first.from && at >= first.startedAt).slice(-1)
 }
 
 /** Newest first. `all`: whose copies: see `dropOldCopies`. */
