@@ -8,6 +8,7 @@ import { isCrashed, mayEndToo, readCrashes } from '../deploy/host/supervisor/cra
 import { crashesFrom } from '../deploy/host/supervisor/systemd.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { adopted, type Adopted } from './fixtures/adopted.ts'
+import { ask } from './fixtures/install.ts'
 import { buildTags } from './fixtures/quiet-build.ts'
 import { bootWithFeed } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
@@ -146,6 +147,47 @@ async function statusOf(it: Adopted): Promise<State> {
   const { stdout } = await it.word('status', '--user', '--json')
   return (JSON.parse(stdout) as { supervisor: State }).supervisor
 }
+
+/** v1.1.0 renames a column that v1.0.0 needs, and dies. */
+const KEEPS = (isNew: boolean) => `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  import { createServer } from 'node:http'
+  import { DatabaseSync } from 'node:sqlite'
+  const db = new DatabaseSync(process.env.STATE_DIRECTORY + '/shop.db')
+  db.exec('PRAGMA journal_mode = WAL')
+  if (${isNew}) db.exec('ALTER TABLE notes RENAME COLUMN text TO body')
+  else db.exec('CREATE TABLE IF NOT EXISTS notes (text TEXT)')
+  const all = db.prepare('SELECT ${isNew ? 'body' : 'text'} AS text FROM notes')
+  if (!${isNew} && all.all().length === 0) db.exec("INSERT INTO notes VALUES ('kept')")
+  createServer((request, response) => response.end(JSON.stringify(all.all()))).listen(Number(process.env.PORT), process.env.HOST)
+  if (${isNew}) setTimeout(() => process.exit(1), 1500)`
+
+test('a release spoils the data and dies, and the old one cannot use them: the upgrade says at once that it is down, doctor too, and another try leaves the copy that brings it back', async () => {
+  const config = { database: 'shop.db' }
+  await using it = await adopted(KEEPS(false), config, { update: { probation: '5s', readyTimeout: '60s' } })
+  await it.release('v1.1.0', KEEPS(true), config)
+  const began = performance.now()
+  const upgrade = await it.word('upgrade', '--user', '-q')
+  is(upgrade.exitCode, 9, upgrade.stderr)
+  match(upgrade.stderr, /^error: the service is down and will not be restarted; .*no such column: text/m)
+  match(
+    upgrade.stderr,
+    /^hint: if v1\.0\.0 cannot use .*: to restore a copy .*`shop state list`, then run `shop stop`, /m,
+  )
+  ok(performance.now() - began < 110_000, 'it is not waited for as a start is')
+  const doctor = await it.word('doctor', '--user')
+  equal([doctor.exitCode, /^problem +service .*no such column: text/m.test(doctor.stdout)], [9, true], doctor.stdout)
+  // it is put in place only, since nothing runs, and each time the spoilt data are copied as those of v1.0.0 or v1.1.0
+  for (const words of [['upgrade', 'v1.1.0'], ['rollback'], ['upgrade', 'v1.1.0'], ['rollback']])
+    is((await it.word(...words, '--user', '-y', '-q')).exitCode, 0, words.join(' '))
+  const copies = (await it.word('state', 'list', '--user')).stdout
+  const names = [...copies.matchAll(/shop\.db\.v1\.0\.0\.\w+\.?\w*Z/g)].map(([name]) => name)
+  const [first = ''] = names.toSorted()
+  is((await it.word('stop', '--user', '-q')).exitCode, 0)
+  const restored = await it.word('state', 'restore', first, '--user', '-y')
+  is(restored.exitCode, 0, `${copies}\n${restored.stderr}`)
+  is((await it.word('start', '--user', '-q')).exitCode, 0)
+  is((await ask(it.port, 'GET', '/', null)).body, '[{"text":"kept"}]')
+})
 
 test('systemd: one end is no loop, a start after it is waited for; from the second on it is one until it runs', () => {
   const of = (ActiveState: string, SubState: string, NRestarts: number) =>

@@ -294,7 +294,7 @@ test('kept is the newest copy of each of the last releases, as a set: no log of 
   ok(copies.every(({ name, bytes }) => existsSync(join(folder, name)) && bytes > 0))
 })
 
-test('the copy from before an update that was reverted stays until an update succeeds: later ones may be of data that it has spoilt', async () => {
+test('the copy from before an update that was reverted stays for a week: later ones may be of data that it has spoilt', async () => {
   const state = await stateOf({})
   const folder = join(state, 'update', 'snapshots')
   const path = join(state, 'update', 'journal.json')
@@ -303,7 +303,7 @@ test('the copy from before an update that was reverted stays until an update suc
   const ended = async (outcome: 'reverted' | 'updated', to: string, startedAt: Date) => {
     const operation = { ...journal.operation, kind: 'update' as const, from: OLD, to, outcome }
     const at = { startedAt: startedAt.toISOString(), finishedAt: new Date().toISOString() }
-    journal.history = [{ ...operation, ...at, stage: 'restart', error: null } as Operation, ...(journal.history ?? [])]
+    journal.history = [{ ...operation, ...at, stage: 'restart', error: null }, ...(journal.history ?? [])]
     await writeFile(path, JSON.stringify(journal))
   }
   write(state, 'row')
@@ -319,6 +319,11 @@ test('the copy from before an update that was reverted stays until an update suc
   const left = (await readdir(folder)).toSorted().map((name) => rowsOf(join(folder, name)))
   equal(left, [['row'], ['row', `spoilt by ${NEW}`, 'spoilt by v1.2.0']])
   await ended('updated', 'v1.3.0', new Date())
+  await make(OLD)
+  is((await readdir(folder)).length, 2)
+  const weekAgo = new Date(Date.now() - 8 * 86_400_000).toISOString()
+  journal.history = (journal.history ?? []).map((one) => ({ ...one, finishedAt: weekAgo }))
+  await writeFile(path, JSON.stringify(journal))
   await make(OLD)
   is((await readdir(folder)).length, 1)
 })

@@ -23,6 +23,8 @@ export const SNAPSHOTS_KEPT = 2
 /** databases that gave way: the newest of them, as many as have at most OLDER_MAX_BYTES together */
 export const ASIDE_KEPT = 5
 const OLDER_MAX_BYTES = 1024 ** 3
+/** how long a copy from before a reverted update stays, whatever is copied after it */
+const SPARED_MS = 7 * 24 * 3_600_000
 /** suffix of a file that belongs to a copy */
 const BESIDE = /-(wal|journal|shm)$/
 
@@ -82,13 +84,14 @@ function staying(kind: CopyKind, copies: readonly StateCopy[]): StateCopy[] {
 }
 
 /**
- * The copy from before the first update since the last good one that was reverted: that release may have spoilt the data, and then each
- * later copy of the same release's is a copy of that. Both newest first.
+ * The copy from before the first update of these days that was reverted: that release may have spoilt the data, and then each later copy of
+ * the same release's is a copy of that. Both newest first.
  */
 function beforeDamage(copies: readonly StateCopy[], history: readonly Operation[]): StateCopy[] {
-  const good = history.findIndex(({ outcome }) => outcome === 'updated')
-  const since = good === -1 ? history : history.slice(0, good)
-  const first = since.findLast(({ kind, outcome }) => kind === 'update' && outcome === 'reverted')
+  const since = new Date(Date.now() - SPARED_MS).toISOString()
+  const first = history.findLast(
+    ({ kind, outcome, finishedAt }) => kind === 'update' && outcome === 'reverted' && (finishedAt ?? '') > since,
+  )
   if (first === undefined) return []
   return copies.filter(({ tag, at }) => tag === first.from && at >= first.startedAt).slice(-1)
 }

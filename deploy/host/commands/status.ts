@@ -122,7 +122,8 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
   if (schedule === null) return []
   const { policy, next, now, waits, since, pausedUntil } = schedule
   const pause = pausedUntil === null ? '' : `; paused until ${pausedUntil.replace(/:00\.000Z$/, 'Z')}`
-  const isAsked = waits.some(({ says }) => says === now.says)
+  // "there is no newer release" is one that it may install
+  const isAsked = waits.some(({ says, tag }) => says === now.says || (now.code === 'current' && tag !== undefined))
   return [
     ...since.toReversed().map((deed) => `automatic  ${deedLine(deed)}`),
     `automatic  ${policy.says}${pause}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next check ${next.replace(/:00Z$/, 'Z')}`}`,

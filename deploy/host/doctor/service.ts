@@ -19,6 +19,7 @@ import { listensEverywhere } from '../../lib/open-files.ts'
 import { BORNE, isBorne, nextPause } from '../../lib/switch.ts'
 import { findId } from '../place/identity.ts'
 import { isFree } from '../place/port.ts'
+import { formatCrashes } from '../supervisor/crashes.ts'
 import { connect } from '../service/client.ts'
 import { type Access, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
@@ -102,7 +103,10 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
 async function portRow(receipt: Receipt, address: Access['address'], outside: Outside): Promise<Wrong> {
   if (!('port' in address)) return null
   const { host, port, isEverywhere } = address
-  const { active } = await outside.supervisor(receipt).state()
+  const supervisor = outside.supervisor(receipt)
+  const { active, word, crashes } = await supervisor.state()
+  if (crashes !== null && (word === 'failed' || crashes.isLooping))
+    return problem('service', formatCrashes(crashes), `for details, see \`${supervisor.logCommand}\``, 'service_down')
   if (!active && !(await isFree(host, port))) {
     const message = `the service is not running, and another program is listening on ${host}:${port}`
     return problem('port', message, `stop that program, or change \`listen\` in ${receipt.configPath}`)

@@ -59,7 +59,7 @@ export function hasCage({ scope, stateIsStandard }: Layout): boolean {
 export function cagePathUnit(layout: Layout): string {
   return `${MARK}
 [Unit]
-Description=${layout.service}: starts the cage when a release is to be tried on a copy of the data
+Description=${layout.service}: starts a trial when a release is to be tried on a copy of the data
 
 [Path]
 PathChanged=${request(layout)}

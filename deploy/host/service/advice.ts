@@ -109,9 +109,24 @@ export async function withWayBack(receipt: Receipt, operated: Operated): Promise
   const { outcome, from, report, error } = operated
   const keepsData = outcome === 'reverted' && report?.kind === 'update' && report.stateMoved === null
   if (!keepsData || error === null || error.hint !== null) return operated
+  const way = await wayToCopy(receipt, from)
+  if (way === null) return operated
+  return { ...operated, error: { ...error, hint: `the data that the failed release wrote is kept; ${way}` } }
+}
+
+/** The same for a service that does not answer any more after an update: the old release may not be able to use that data. */
+export async function withCopies(receipt: Receipt, from: string, cause: unknown): Promise<unknown> {
+  if (!(cause instanceof BatonError) || cause.code !== 'service_down' || cause.hint !== null) return cause
+  const way = await wayToCopy(receipt, from)
+  if (way === null) return cause
+  const hint = `if ${from} cannot use the data that the failed release wrote: ${way}`
+  return new BatonError(cause.code, cause.message, { cause, hint, members: cause.members })
+}
+
+/** Null: there is no copy of the data of `tag`. */
+async function wayToCopy(receipt: Receipt, tag: string | null): Promise<string | null> {
   const copies = await keptCopies(receipt.stateDirectory, await databaseOf(receipt)).catch(() => [])
-  if (!copies.some(({ kind, tag }) => kind === 'snapshot' && tag === from)) return operated
+  if (!copies.some((copy) => copy.kind === 'snapshot' && copy.tag === tag)) return null
   const [list, stop, restore, start] = ['state list', 'stop', 'state restore NAME', 'start'].map(ownCommand)
-  const hint = `the data that the failed release wrote is kept; to restore a copy from before the update, find its name with \`${list}\`, then run \`${stop}\`, \`${restore}\` and \`${start}\``
-  return { ...operated, error: { ...error, hint } }
+  return `to restore a copy from before the update, find its name with \`${list}\`, then run \`${stop}\`, \`${restore}\` and \`${start}\``
 }

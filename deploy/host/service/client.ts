@@ -36,6 +36,8 @@ export interface Watcher {
   status?(status: Status): void
   /** what the new release says while nobody answers, one line; null: nothing */
   starting?(operation: Operation): Promise<string | null>
+  /** asked ever more rarely while nobody answers: why nobody ever will; null: somebody may */
+  whyNever?(): Promise<string | null>
 }
 
 const POLL_MS = 200
@@ -125,6 +127,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
   let stage: Shown | null = null
   let last: Operation | null = null
   let lastAnswer = performance.now()
+  let silentMs = LOOK_MS
   const tellStarting = tellsOnce(watcher.note)
   for (;;) {
     const asked = client.status()
@@ -133,7 +136,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       tellStarting(await watcher.starting?.(last))
     const status = await asked
     const operation = status === null ? null : operationWith(status, id)
-    if (status !== null) lastAnswer = performance.now()
+    if (status !== null) [lastAnswer, silentMs] = [performance.now(), LOOK_MS]
     if (status !== null && operation === null) {
       throw new BatonError('interrupted', `the service no longer has a record of operation ${id}`)
     }
@@ -160,6 +163,11 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     const told = operation === null && last !== null ? await watcher.starting?.(last) : starting
     tellStarting(told ?? operation?.waits?.at(-1)?.says)
     tell(performance.now() - lastAnswer)
+    if (performance.now() - lastAnswer > silentMs) {
+      silentMs *= 1 + LOOK_GROWTH
+      const never = (await watcher.whyNever?.().catch(() => null)) ?? null
+      if (never !== null) throw new BatonError('service_down', never)
+    }
     if (performance.now() - lastAnswer > silenceMs) {
       throw new BatonError('service_down', `the service has not responded for ${durationText(silenceMs)}`)
     }

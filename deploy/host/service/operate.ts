@@ -30,10 +30,11 @@ import {
 } from '../../../agent/words.ts'
 import { usage } from '../../lib/flags.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
-import { tellBefore, tellOfSkipped, withWayBack } from './advice.ts'
+import { tellBefore, tellOfSkipped, withCopies, withWayBack } from './advice.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { askUntilWell, healthGate } from './health.ts'
+import { formatCrashes } from '../supervisor/crashes.ts'
 import { formatCut, formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
@@ -56,9 +57,12 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
     if (toldOf !== standing.current) await tellBefore(receipt, { request, act, standing }, outside)
     toldOf = standing.current
     const work = { ...request, ...act }
-    return status === null
-      ? await carryOutHere(receipt, client, work, outside)
-      : await askService(receipt, client, status, work, { ...outside, starting: startingOf(receipt) })
+    if (status === null) return await carryOutHere(receipt, client, work, outside)
+    return await askService(receipt, client, status, work, { ...outside, starting: startingOf(receipt) }).catch(
+      async (cause: unknown) => {
+        throw await withCopies(receipt, standing.current, cause)
+      },
+    )
   })
   if (!('id' in operation)) return { ...operation, outcome: 'up_to_date', report: null, error: null }
   if (operation.outcome !== 'up_to_date') return await withWayBack(receipt, operatedFrom(operation))
@@ -141,7 +145,7 @@ async function askService(
   request: Operate,
   outside: Outside,
 ): Promise<Operation> {
-  const operation = await askOnce(client, before, request, outside)
+  const operation = await askOnce(receipt, client, before, request, outside)
   const { outcome } = operation
   if (request.healthUrl === null || outcome === null || !(isDone(outcome) || outcome === 'up_to_date')) return operation
   if (outcome === 'up_to_date') {
@@ -158,7 +162,13 @@ async function askService(
 
 type Gated = Operation & { gate?: ReturnType<typeof healthGate> }
 
-async function askOnce(client: Client, before: Status, request: Operate, outside: Outside): Promise<Gated> {
+async function askOnce(
+  receipt: Receipt,
+  client: Client,
+  before: Status,
+  request: Operate,
+  outside: Outside,
+): Promise<Gated> {
   let started: Operation
   try {
     started = request.kind === 'update' ? await client.update(request.tag, request) : await client.rollback(request)
@@ -169,8 +179,14 @@ async function askOnce(client: Client, before: Status, request: Operate, outside
   let isOnProbation = false
   let isTimed = false
   const { readyMs = 0 } = before.switch ?? {}
+  const supervisor = outside.supervisor(receipt)
   const watcher: Watcher = {
     ...outside,
+    async whyNever() {
+      const { word, crashes } = await supervisor.state()
+      if (word !== 'failed') return null
+      return `the service is down and will not be restarted${crashes === null ? '' : `; ${formatCrashes(crashes)}`}`
+    },
     status({ instance, state, probation }) {
       if (instance.id === before.instance.id) return
       if (!isOnProbation) {
@@ -216,7 +232,13 @@ async function goBack(
     if (status === null) throw new BatonError('service_down', 'nothing answers')
     // a release with no way back has changed the data: then the data goes back too
     const restoreState = operation.trial?.verdict === 'irreversible'
-    await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState }, outside)
+    await askOnce(
+      receipt,
+      client,
+      status,
+      { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState },
+      outside,
+    )
   } catch (cause) {
     throw new BatonError('service_down', `${fault}; going back to ${operation.from} also failed: ${reasonOf(cause)}`, {
       cause,
