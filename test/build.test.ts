@@ -98,6 +98,14 @@ files(
     await writeFile(join(home.path, 'baton.config.json'), '{ "service": "shop", "entry": "packages/app/main.js" }')
     const told = (await examineProject(home.path)).find(({ check }) => check === 'links')
     is(told?.level, 'warning')
+    const databases = async () => (await examineProject(home.path)).find(({ check }) => check === 'databases')
+    is((await databases())?.level, 'ok')
+    await writeFile(join(home.path, 'copy.db'), 'SQLite format 3\0 and all rows')
+    equal(
+      [(await databases())?.level, (await databases())?.message],
+      ['warning', 'a database goes into the release, with all the data: copy.db'],
+    )
+    await rm(join(home.path, 'copy.db'))
     match(
       told?.message ?? '',
       /2 links point outside the release: outside\.txt, packages\/app\/host|packages\/app\/host, outside\.txt/,

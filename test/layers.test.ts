@@ -298,8 +298,9 @@ test('the wall clock only says what time it is: every span is taken from a clock
   const ages = new Set([
     'deploy/make/first/unpack.ts',
     'agent/update/ending.ts',
-    // of a copy, by its name; of a trial, which outlives processes and starts of the host
+    // of a copy, by its name, and of the reverted update that it was made before; of a trial, which outlives processes and starts of the host
     'agent/disk/copies.ts',
+    'agent/update/kept-copies.ts',
     'agent/update/rehearsal/rehearse.ts',
     'agent/words/rehearsal.ts',
   ])

@@ -14,7 +14,7 @@ import { bundle } from './bundle.ts'
 import { detect } from './detect.ts'
 import { addonHint, examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
 import { noteOfDotEnv } from './dot-env.ts'
-import { filesOf, formatLinksOut, linksOut } from './files.ts'
+import { databasesOf, filesOf, formatDatabases, formatLinksOut, linksOut } from './files.ts'
 import { type Bundled, keptBundle } from './kept-bundle.ts'
 import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
@@ -191,6 +191,8 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   if (preload !== null) await writeFile(join(dirname(to), PRELOAD), preload)
   const links = formatLinksOut(await linksOut(files))
   if (links !== null) progress.note(`warning: ${links}`)
+  const databases = formatDatabases(await databasesOf(files))
+  if (databases !== null) progress.note(`warning: ${databases}`)
   const doubt = await checkAddons(files, progress)
   const packed: Archive = await archive([...files.filter(({ path }) => path !== PRELOAD), ...ours])
   progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)

@@ -10,7 +10,7 @@ import { BORNE } from '../lib/switch.ts'
 import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { foreignEngines } from './engines.ts'
-import { filesOf, formatLinksOut, linksOut } from './files.ts'
+import { databasesOf, filesOf, formatDatabases, formatLinksOut, linksOut } from './files.ts'
 import { aboutForks, aboutMoving, forkingFile, movingFile } from './forks.ts'
 import { faultOfDevPackage, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
@@ -64,6 +64,12 @@ const CHECKS: Record<string, Check> = {
     return said === null
       ? ['ok', 'no links point outside the release']
       : ['warning', said, 'replace the links with copies of their targets, or add them to `exclude`']
+  },
+  async databases(project) {
+    const said = project.kind === 'app' ? formatDatabases(await databasesOf(await filesOf(project))) : null
+    return said === null
+      ? ['ok', 'the release contains no SQLite database']
+      : ['warning', said, 'move them out of the folder, or add them to `exclude`, unless every host needs them']
   },
   async addons(project) {
     if (project.kind !== 'app') {

@@ -2,7 +2,7 @@
 // no network, no second install, native addons as they were built.
 // Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
-import { lstat, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
+import { lstat, open, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
 import { isAbsolute, join, matchesGlob, posix } from 'node:path'
 import { BatonError, formatNames } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
@@ -14,7 +14,8 @@ import { CONFIG, type Project } from './project.ts'
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
 /** what package managers leave in node_modules for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
-/** how many links a message names */
+const SQLITE = 'SQLite format 3\0'
+/** how many paths a message names */
 const NAMED_MAX = 5
 
 /** `leftOut`: called with each folder that stays out because releases are published into it. */
@@ -52,6 +53,29 @@ export async function linksOut(files: readonly ArchiveFile[]): Promise<string[]>
     if (isAbsolute(to) || posix.join(posix.dirname(path), to).startsWith('..')) out.push(path)
   }
   return out
+}
+
+/** Paths of SQLite databases among the author's own files: a copy of a service's data would be in every release. */
+export async function databasesOf(files: readonly ArchiveFile[]): Promise<string[]> {
+  const found: string[] = []
+  for (const { path, source } of files) {
+    if (/(^|\/)node_modules\//.test(path) || !(await lstat(source)).isFile()) continue
+    const file = await open(source)
+    try {
+      const { buffer } = await file.read({ buffer: Buffer.alloc(SQLITE.length) })
+      if (buffer.toString('latin1') === SQLITE) found.push(path)
+    } finally {
+      await file.close()
+    }
+  }
+  return found
+}
+
+/** A sentence about `databasesOf`; null for none. */
+export function formatDatabases(paths: readonly string[]): string | null {
+  if (paths.length === 0) return null
+  const are = paths.length === 1 ? 'a database goes' : `${paths.length} databases go`
+  return `${are} into the release, with all the data: ${formatNames(paths, NAMED_MAX)}`
 }
 
 /** A sentence about `linksOut`; null for none. */
