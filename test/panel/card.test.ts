@@ -511,7 +511,7 @@ test('the result and the history say how the release did on a copy of the data',
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
       rehearsed({ verdict: 'unproven', reason: why, rows: null }),
-      `Tried on a copy of the data (2 s): a rollback may not work: ${why.replaceAll('`', '')}.`,
+      `Tried on a copy of the data (2 s): it can probably be rolled back: ${why.replaceAll('`', '')}.`,
     ],
     [
       rehearsed({ verdict: 'untried', reason: '`trial` is `never`' }),

@@ -151,6 +151,6 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
   const refused = isTooLong
     ? `, but \`maxPause\` allows ${durationText(maxPauseMs)}, so the switch would be refused`
     : ''
-  const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
-  return `the switch order is not known yet: ${to} reports it only once it has started${alone}`
+  const alone = wait === null ? '' : `: then ${wait}${refused}`
+  return `the switch: start-first, without a wait, if ${to} also declares that; otherwise stop-first${alone}`
 }
