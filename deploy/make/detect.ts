@@ -166,7 +166,7 @@ export function detect(folder: string): Detected {
     devPackages: manifest.devDependencies ?? {},
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
     healthPath:
-      /['"`](\/(?:api\/)?(?:healthz?|livez?|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ??
+      /['"`](\/(?:api\/)?(?:healthz?|livez|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ?? // `/live` is often a stream
       null,
     mentionedDatabase: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
     nodeFlags: flags.filter(isKeptFlag),
