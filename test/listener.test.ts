@@ -73,7 +73,7 @@ for (const [named, host, listens] of [
     for (const accepts of [true, false]) {
       await using stranger = await taker({ host: listens, port }, { accepts })
       const error = await rejects(clientOf({ host, port }).status(), withCode('refused'))
-      match(error.message, /^the program listening on .+:\d+ is not the service: user 65534 runs it$/)
+      match(error.message, /^the program listening on .+:\d+ is not the service: it runs as user 65534$/)
       await rejects(
         clientOf({ host, port }).update(null, { allowIrreversible: false, restoreState: false, now: false }),
         withCode('refused'),
@@ -106,7 +106,7 @@ test('a program of another user behind a unix socket gets no password', async ()
   const path = join(room.path, 'shop.sock')
   await using stranger = await taker({ path })
   const error = await rejects(clientOf({ path }).status(), withCode('refused'))
-  match(error.message, /^the program listening on \/.+ is not the service: user 65534 runs it$/)
+  match(error.message, /^the program listening on \/.+ is not the service: it runs as user 65534$/)
   equal(stranger.got, [])
 })
 

@@ -44,7 +44,7 @@ export function blameOf(cause: unknown): Blame {
 }
 
 /** The end of a process that the kernel killed to have its memory. A cage may be of another release, so it stays. */
-export const KILLED_FOR_MEMORY = 'the kernel killed it (SIGKILL) to free memory'
+export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
 
 /** what a process has said that ended well without one message of the switch */
 export const KNOWS_NO_SWITCH =

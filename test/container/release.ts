@@ -3,7 +3,7 @@
 // them in the middle of the guide. What the guide says of a holder and of compose is CI's in hold-moves.ts and compose.ts.
 
 import { existsSync } from 'node:fs'
-import { mkdtemp, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { isLong, suite } from '../suite.ts'
@@ -48,7 +48,9 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
     language === 'yaml' ? `mkdir -p compose\ncat > compose/compose.yaml <<'END'\n${text}END\n` : text,
   )
   ok(blocks.length >= 7)
-  const folder = await mkdtemp(join(labFolder(), 'guide-'))
+  const around = await mkdtemp(join(labFolder(), 'guide-'))
+  const folder = join(around, 'beacon')
+  await mkdir(folder)
   for (const name of ['deploy', 'container', 'package.json', 'node_modules', 'agent', 'tsconfig.json'])
     await symlink(join(ROOT, name), join(folder, name))
   const script = forBeacon(blocks)
@@ -69,7 +71,7 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
   const { tags } = (await (await fetch(`http://${registry.host}/v2/beacon/tags/list`)).json()) as { tags: string[] }
   const ofEach = ['v1.0.0', 'v1.1.0'].flatMap((tag) => [tag, `${tag}-deploy`, `${tag}-holder`])
   equal(tags.toSorted(), ['deploy', 'holder', 'latest', ...ofEach].toSorted())
-  const copy = new DatabaseSync(join(folder, 'beacon-copy.db'), { readOnly: true })
+  const copy = new DatabaseSync(join(around, 'beacon-copy.db'), { readOnly: true })
   equal(copy.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
   copy.close()
   const place = (await engine.docker('volume', 'inspect', '--format', '{{.Mountpoint}}', 'beacon-state')).trim()
@@ -91,7 +93,7 @@ test('a base image that cannot be had ends the build with its reason in a line, 
   equal(exitCode, 4, stderr)
   match(
     stderr,
-    /^error: pulling the base image 127\.0\.0\.1:9\/none:1: .{1,200}\nhint: choose another base image with `--base`; it needs glibc/m,
+    /^error: pulling the base image 127\.0\.0\.1:9\/none:1: .{1,200}\nhint: choose another base image with `--base`; it must contain glibc/m,
   )
 })
 
