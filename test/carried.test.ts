@@ -66,7 +66,7 @@ test('idle connections come back from a successor that is killed; what it has sp
   const wsClosed = new Promise((resolve) => ws.once('close', resolve))
   await new Promise((resolve, reject) => ws.once('open', resolve).once('error', reject))
   equal((await home.api('POST', '/admin/update')).status, 202)
-  await until(async () => ((await home.output()).includes(': accepting') ? true : null))
+  await until(async () => ((await home.output()).includes('is accepting connections') ? true : null))
   await leave()
   // all of them have moved when the successor answers on a connection that stood with the predecessor
   const successor = await until(async () => {

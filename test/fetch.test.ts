@@ -49,7 +49,7 @@ test('if that process is killed, the service downloads by itself, and says so', 
   equal([outcome, error], ['updated', null])
   match(
     await home.output(),
-    /the service is downloading v1\.1\.0 itself, because the separate download process failed: it ended \(SIGKILL\)/,
+    /the service is downloading v1\.1\.0 itself, because the separate download process failed: it was killed by SIGKILL/,
   )
 })
 
