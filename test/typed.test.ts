@@ -227,7 +227,7 @@ test('`uninstall --purge -y` asks nobody: it says what to add', () => {
   confirmPurge({ service: 'shop', flags: { yes: true, confirm: 'shop' } } as unknown as Context)
   throws(
     () => confirmPurge({ service: 'shop', flags: { yes: true, confirm: 'beacon' } } as unknown as Context),
-    /expected the name shop/,
+    /the typed name is not `shop`/,
   )
 })
 

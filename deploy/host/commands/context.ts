@@ -165,7 +165,7 @@ export function confirmPurge({ service, flags }: Context): void {
   if (typed === service) return
   const why =
     typed !== null
-      ? `expected the name ${service}; nothing was changed`
+      ? `the typed name is not \`${service}\`, so nothing was changed`
       : flags.yes
         ? `--purge removes all data of ${service}; -y alone is not enough to confirm this`
         : 'confirmation required, but there is no terminal to prompt on'

@@ -44,6 +44,7 @@ const POLL_MS = 200
 /** how long a question may take before what the new release says is told */
 const TOLD_MS = 1000
 const always = () => true
+const NO_RESPONSE = 'no response'
 /** how long the service may stay silent before it counts as down; a stop-first switch is silent while the new release starts */
 const SILENCE_MS = 90_000
 /** what a switch takes beside the starts of two releases */
@@ -204,12 +205,13 @@ export async function waitForInstance(
       const never = await whyNever().catch(() => null)
       if (never !== null) throw new BatonError('service_down', `${tag} is down, and ${never}`)
     }
-    if (instance === null) return typeof status === 'string' ? status : 'no response'
+    if (instance === null) return typeof status === 'string' ? status : NO_RESPONSE
     return instance.version === tag ? 'the old process is still answering' : `${instance.version} answered`
   }
   const why = await untilWell(look, timeoutMs, POLL_MS)
   if (why === null && found !== null) return found
-  const message = `${tag} did not answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`
+  const reason = why === NO_RESPONSE ? '' : `: ${why}`
+  const message = `${tag} did not answer within ${Math.round(timeoutMs / 1000)} seconds${reason}`
   throw lateBy('service_down', message, timeoutMs, hint === null ? {} : { hint })
 }
 
