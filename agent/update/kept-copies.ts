@@ -42,8 +42,8 @@ export async function keptCopies(stateDirectory: string, database: string | null
 /** Removes the copies of a kind that are more than are kept. `of`: the path of the database, or DUMP or FOLDERS. */
 export async function dropOldCopies(disk: Disk, kind: CopyKind, stateDirectory: string, of: string): Promise<void> {
   const copies = await copiesIn(kind, stateDirectory, [of])
-  const { history } = await makeJournal(disk, stateDirectory).read()
-  const spared = kind === 'snapshot' ? beforeDamage(copies, history) : []
+  const spared =
+    kind === 'snapshot' ? beforeDamage(copies, (await makeJournal(disk, stateDirectory).read()).history) : []
   const names = new Set([...staying(kind, copies), ...spared].map(({ name }) => name))
   await removeCopies(disk, COPY_FOLDERS[kind](stateDirectory), of, (name) => !names.has(name))
 }

@@ -20,7 +20,7 @@ interface RestoreRequest extends Pick<ContainerRequest, 'allowIrreversible' | 'h
   dryRun: boolean
 }
 
-/** Resolves to the status then; with `dryRun` it only looks. Throws BatonError refused, not_found, locked; refused if the copy is a newer release's and nobody allows that, service_down if the container is not well with that copy. */
+/** Resolves to the status then; with `dryRun` it only looks. Throws BatonError refused, also if the copy is a newer release's and nobody allows that; not_found; locked; service_down if the container is not well with that copy. */
 export async function restoreState(
   name: string,
   copy: string,

@@ -1,6 +1,6 @@
 // Formats a switch and a rehearsal for people. Pure.
 
-import { formatRehearsal, type Rehearsal } from '../../agent/words.ts'
+import { formatRehearsal, type Operation, type Rehearsal, type Status } from '../../agent/words.ts'
 
 /** what most load balancers and webhook senders bear before they give a request up, milliseconds */
 const BORNE_MS = [3000, 10_000] as const
@@ -14,6 +14,12 @@ export function isBorne(pauseMs: number): boolean {
 /** `rolled back`: how an operation ended, in words. */
 export function outcomeText(outcome: string): string {
   return outcome.replaceAll('_', ' ')
+}
+
+/** What an operation under way is doing, for a person: `in the download stage`. `probation`: what is on probation, null: nothing. */
+export function stageText({ stage }: Pick<Operation, 'stage'>, probation: Status['probation']): string {
+  if (stage !== 'restart') return `in the ${stage} stage`
+  return probation === null ? 'switching' : 'on probation'
 }
 
 interface Paused {

@@ -2,8 +2,9 @@
 // no network, no second install, native addons as they were built.
 // Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
-import { lstat, open, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
+import { lstat, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
 import { isAbsolute, join, matchesGlob, posix } from 'node:path'
+import { isDatabase } from '../../agent/install.ts'
 import { BatonError, formatNames } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
 import { isInside, layoutFault, packageWith, toArchive } from './layout.ts'
@@ -14,7 +15,6 @@ import { CONFIG, type Project } from './project.ts'
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
 /** what package managers leave in node_modules for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
-const SQLITE = 'SQLite format 3\0'
 /** how many paths a message names */
 const NAMED_MAX = 5
 
@@ -60,13 +60,7 @@ export async function databasesOf(files: readonly ArchiveFile[]): Promise<string
   const found: string[] = []
   for (const { path, source } of files) {
     if (/(^|\/)node_modules\//.test(path) || !(await lstat(source)).isFile()) continue
-    const file = await open(source)
-    try {
-      const { buffer } = await file.read({ buffer: Buffer.alloc(SQLITE.length) })
-      if (buffer.toString('latin1') === SQLITE) found.push(path)
-    } finally {
-      await file.close()
-    }
+    if (await isDatabase(source)) found.push(path)
   }
   return found
 }

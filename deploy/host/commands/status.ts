@@ -20,12 +20,11 @@ import {
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
 import { formatBytes } from '../../lib/progress.ts'
-import { formatPause, nextPause, outcomeText } from '../../lib/switch.ts'
+import { formatPause, nextPause, outcomeText, stageText } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatSigned } from '../doctor/feed.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
-import { stageText } from '../service/operate.ts'
 import { isWell, type Look, type Offer } from '../service/look.ts'
 import type { ListedRelease } from '../service/releases.ts'
 import { type Context, locate, sideOf } from './context.ts'
@@ -76,7 +75,7 @@ function linesOf({ service, look, supervisor, state, stateDirectory }: Shown): s
   const { instance, installed, backup, probation, operation, running } = look
   const first =
     instance === null
-      ? `${service} ${isStarting(state) ? 'is starting and does not answer yet' : state.word === 'inactive' ? 'is stopped' : 'does not answer'} (${state.word}; ${supervisor.description})`
+      ? `${service} ${downText(state)} (${state.word}; ${supervisor.description})`
       : `${service} ${running ?? ''} is running, pid ${instance.pid}, since ${instance.startedAt} (${supervisor.description})`
   return [
     first,
@@ -95,6 +94,12 @@ function linesOf({ service, look, supervisor, state, stateDirectory }: Shown): s
 }
 
 const isStarting = ({ word, crashes }: SupervisorState): boolean => word === 'activating' && crashes === null
+
+/** What a service is doing that does not answer. */
+function downText(state: SupervisorState): string {
+  if (isStarting(state)) return 'is starting and does not answer yet'
+  return state.word === 'inactive' ? 'is stopped' : 'does not answer'
+}
 
 /** What it answers where it should answer 2xx. */
 function healthLines({ health }: Look): string[] {

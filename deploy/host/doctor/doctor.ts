@@ -9,7 +9,7 @@ import { checkClock, checkFeed, checkMirrors } from './feed.ts'
 import { problem, type Finding, type Subject } from './finding.ts'
 import { checkHost, checkRights, checkSandbox, checkSupervisor } from './host.ts'
 import { checkDirectories, checkMounts, checkOwnFolder, checkSpace, checkUpdateSpace } from './places.ts'
-import { checkConfiguration, checkExecutable, checkSwitch } from './service.ts'
+import { checkConfiguration, checkCrashes, checkExecutable, checkSwitch } from './service.ts'
 
 /** `More`: what it needs beside the subject. */
 export interface Check<More extends [] | [Outside] = [], Of = Subject> {
@@ -44,6 +44,7 @@ const CHECKS: Record<'place' | 'all', readonly Check<[Outside]>[]> = {
     { title: 'space', look: checkUpdateSpace },
     { title: 'executable', look: checkExecutable },
     { title: 'configuration', look: checkConfiguration },
+    { title: 'service', look: checkCrashes },
     { title: 'switch', look: checkSwitch },
     { title: 'database', look: checkDatabase },
     { title: 'data', look: checkOwnFolder },

@@ -103,10 +103,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
 async function portRow(receipt: Receipt, address: Access['address'], outside: Outside): Promise<Wrong> {
   if (!('port' in address)) return null
   const { host, port, isEverywhere } = address
-  const supervisor = outside.supervisor(receipt)
-  const { active, word, crashes } = await supervisor.state()
-  if (crashes !== null && (word === 'failed' || crashes.isLooping))
-    return problem('service', formatCrashes(crashes), `for details, see \`${supervisor.logCommand}\``, 'service_down')
+  const { active } = await outside.supervisor(receipt).state()
   if (!active && !(await isFree(host, port))) {
     const message = `the service is not running, and another program is listening on ${host}:${port}`
     return problem('port', message, `stop that program, or change \`listen\` in ${receipt.configPath}`)
@@ -117,6 +114,15 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
     `the configuration specifies ${host}, but port ${port} is open on every address of this host`,
     'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with its package’s argument for the host, such as `-- --host {host}`; until then, block the port with a firewall',
   )
+}
+
+/** Says nothing of a service that runs. */
+export async function checkCrashes({ receipt }: Subject, outside: Outside): Promise<Finding[]> {
+  if (receipt === null) return []
+  const supervisor = outside.supervisor(receipt)
+  const { word, crashes } = await supervisor.state()
+  if (crashes === null || (word !== 'failed' && !crashes.isLooping)) return []
+  return [problem('service', formatCrashes(crashes), `for details, see \`${supervisor.logCommand}\``, 'service_down')]
 }
 
 export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {

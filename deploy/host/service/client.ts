@@ -128,7 +128,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
   let stage: Shown | null = null
   let last: Operation | null = null
   let lastAnswer = performance.now()
-  let silentMs = LOOK_MS
+  const askNever = asksRarely(watcher.whyNever)
   const tellStarting = tellsOnce(watcher.note)
   for (;;) {
     const asked = client.status()
@@ -137,7 +137,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       tellStarting(await watcher.starting?.(last))
     const status = await asked
     const operation = status === null ? null : operationWith(status, id)
-    if (status !== null) [lastAnswer, silentMs] = [performance.now(), LOOK_MS]
+    if (status !== null) lastAnswer = performance.now()
     if (status !== null && operation === null) {
       throw new BatonError('interrupted', `the service no longer has a record of operation ${id}`)
     }
@@ -164,11 +164,8 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     const told = operation === null && last !== null ? await watcher.starting?.(last) : starting
     tellStarting(told ?? operation?.waits?.at(-1)?.says)
     tell(performance.now() - lastAnswer)
-    if (performance.now() - lastAnswer > silentMs) {
-      silentMs *= 1 + LOOK_GROWTH
-      const never = (await watcher.whyNever?.().catch(() => null)) ?? null
-      if (never !== null) throw new BatonError('service_down', never)
-    }
+    const never = await askNever(performance.now() - lastAnswer)
+    if (never !== null) throw new BatonError('service_down', never)
     if (performance.now() - lastAnswer > silenceMs) {
       throw new BatonError('service_down', `the service has not responded for ${durationText(silenceMs)}`)
     }
@@ -182,11 +179,11 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
  */
 export async function waitForInstance(
   client: Client,
-  { tag, notInstance = null, timeoutMs = SETTLE_MS, note, whyNever = async () => null }: Expecting,
+  { tag, notInstance = null, timeoutMs = SETTLE_MS, note, whyNever }: Expecting,
 ): Promise<Status> {
   const began = performance.now()
   const tell = tellsOfSilence(timeoutMs, note)
-  let askAt = began + LOOK_MS
+  const askNever = asksRarely(whyNever)
   let found: Status | null = null
   let hint: string | null = null
   const look = async () => {
@@ -200,11 +197,8 @@ export async function waitForInstance(
       return null
     }
     if (instance === null) tell(performance.now() - began)
-    if (performance.now() > askAt) {
-      askAt = began + (performance.now() - began) * LOOK_GROWTH + LOOK_MS
-      const never = await whyNever().catch(() => null)
-      if (never !== null) throw new BatonError('service_down', `${tag} is down, and ${never}`)
-    }
+    const never = await askNever(performance.now() - began)
+    if (never !== null) throw new BatonError('service_down', `${tag} is down, and ${never}`)
     if (instance === null) return typeof status === 'string' ? status : NO_RESPONSE
     return instance.version === tag ? 'the old process is still answering' : `${instance.version} answered`
   }
@@ -213,6 +207,19 @@ export async function waitForInstance(
   const reason = why === NO_RESPONSE ? '' : `: ${why}`
   const message = `${tag} did not answer within ${Math.round(timeoutMs / 1000)} seconds${reason}`
   throw lateBy('service_down', message, timeoutMs, hint === null ? {} : { hint })
+}
+
+/** Asks `why` ever more rarely while one waits, and anew from the next wait on: a worker may ask root only so often. */
+function asksRarely(
+  why: () => Promise<string | null> = async () => null,
+): (waitedMs: number) => Promise<string | null> {
+  let askAtMs = LOOK_MS
+  return async (waitedMs) => {
+    if (waitedMs < LOOK_MS) askAtMs = LOOK_MS
+    if (waitedMs <= askAtMs) return null
+    askAtMs = waitedMs * LOOK_GROWTH + LOOK_MS
+    return await why().catch(() => null)
+  }
 }
 
 /** Tells what is new. That the same work is under way for longer is told once a minute. */

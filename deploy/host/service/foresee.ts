@@ -44,7 +44,7 @@ import { formatCrashes } from '../supervisor/crashes.ts'
 import { badOf, tellBefore, tellOfSkipped } from './advice.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
-import { inFlight, refuseRestore, standingOf, whatToDo } from './operate.ts'
+import { refuseInFlight, refuseRestore, standingOf, whatToDo } from './operate.ts'
 import type { Outside } from './outside.ts'
 import { databaseOf } from './own-database.ts'
 import { rehearseAhead } from './rehearse.ts'
@@ -74,7 +74,7 @@ export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
 /** Throws what the operation would throw. */
 export async function foresee(receipt: Receipt, request: Operate, outside: Outside): Promise<Foreseen> {
   const status = await connect(await readAccess(receipt.configPath)).status()
-  if (status?.state === 'in_flight' && status.operation !== null) throw inFlight(status.operation, status.probation)
+  refuseInFlight(status)
   if (status === null) outside.note(await whyDown(receipt, outside))
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing

@@ -35,7 +35,7 @@ import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher
 import { readAccess } from './configuration.ts'
 import { askUntilWell, healthGate } from './health.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
-import { formatCut, formatPause } from '../../lib/switch.ts'
+import { formatCut, formatPause, stageText } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated, Standing } from './request.ts'
@@ -73,10 +73,12 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
 /** Throws update_in_flight if an operation is still under way after `timeoutMs`: a restart would interrupt it. */
 export async function assertAtRest(receipt: Receipt, timeoutMs: number, outside: Outside): Promise<void> {
   const client = connect(await readAccess(receipt.configPath))
-  await withPatience(timeoutMs, outside, async () => {
-    const status = await client.status()
-    if (status?.state === 'in_flight' && status.operation !== null) throw inFlight(status.operation, status.probation)
-  })
+  await withPatience(timeoutMs, outside, async () => refuseInFlight(await client.status()))
+}
+
+/** Throws update_in_flight if an operation is under way. `status` null: nobody answers. */
+export function refuseInFlight(status: Status | null): void {
+  if (status?.state === 'in_flight' && status.operation !== null) throw inFlight(status.operation, status.probation)
 }
 
 /** Going back with the data: to the release that is in place already, only its data would be exchanged. */
@@ -257,13 +259,7 @@ async function explained(cause: unknown, client: Client): Promise<unknown> {
   return status?.operation ? inFlight(status.operation, status.probation) : cause
 }
 
-/** What an operation under way is doing, for a person: `in the download stage`. `probation`: what is on probation, null: nothing. */
-export function stageText({ stage }: Pick<Operation, 'stage'>, probation: Status['probation']): string {
-  if (stage !== 'restart') return `in the ${stage} stage`
-  return probation === null ? 'switching' : 'on probation'
-}
-
-export function inFlight(operation: Operation, probation: Status['probation']): BatonError {
+function inFlight(operation: Operation, probation: Status['probation']): BatonError {
   const { id, kind, from, to, stage, startedAt, waits } = operation
   const target = to ?? (kind === 'update' ? 'the latest release' : 'the backup executable')
   const at = waits?.find(({ code }) => code === 'work')?.says ?? stageText(operation, probation)
