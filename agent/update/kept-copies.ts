@@ -1,6 +1,6 @@
 // The copies of the database that updates have left, as `state list`, the status and the panel tell them, and which of them stay.
-// Must hold: the newest of each kind stays; a copy is kept or removed as a set, with its logs. Reads names, and what is kept of folders says
-// its size itself.
+// Must hold: the newest of each kind stays, and for a week the one from before a reverted update; a copy is kept or removed as a set, with
+// its logs. Reads names and the journal, and what is kept of folders says its size itself.
 
 import { lstat, readdir } from 'node:fs/promises'
 import { join } from 'node:path'

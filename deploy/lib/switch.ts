@@ -1,4 +1,4 @@
-// Formats a switch and a rehearsal for people. Pure.
+// Formats an operation, its switch and a rehearsal for people. Pure.
 
 import { formatRehearsal, type Operation, type Rehearsal, type Status } from '../../agent/words.ts'
 
