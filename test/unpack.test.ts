@@ -169,6 +169,28 @@ test('killed before each kind of change of the disk, the next one starts the who
   equal((await readdir(it.home)).toSorted(), [underWay, await idOf()])
 })
 
+test('in a state directory, only the applications that were started last stay, and one that has written something', async () => {
+  await using it = await place()
+  await symlink('/tmp', it.home) // as in a container: nothing can be unpacked beside the executable
+  const home = join(it.path, 'state', '.unpacked')
+  const older = ['1', '2', '3', '4', '5', '6'].map((digit) => digit.repeat(16))
+  for (const [day, name] of older.entries()) {
+    for (const folder of ['app', 'tags']) await mkdir(join(home, name, folder), { recursive: true })
+    for (const file of ['app/server.js', 'complete']) await writeFile(join(home, name, file), '')
+    const wrote = new Date(Date.now() - 30 * 86_400_000)
+    for (const file of ['app/server.js', 'complete']) await utimes(join(home, name, file), wrote, wrote)
+    const started = new Date(wrote.getTime() + day * 86_400_000)
+    await utimes(join(home, name, 'tags'), started, started)
+  }
+  await writeFile(join(home, '1'.repeat(16), 'app', 'notes.db'), 'rows')
+  const env = { ...bare(it), STATE_DIRECTORY: join(it.path, 'state') }
+  is((await run([it.executable], { env })).stdout, `${FILES} files\n`)
+  const stay = [older[0], older[4], older[5], await idOf()].toSorted()
+  equal((await readdir(home)).toSorted(), stay)
+  is((await run([it.executable], { env })).stdout, `${FILES} files\n`)
+  equal((await readdir(home)).toSorted(), stay)
+})
+
 test('killed at any instant of unpacking, the next one starts the whole application', async () => {
   await using it = await place()
   for (let i = 0; i < (isLong ? 6 : 3); i++) {

@@ -19,6 +19,7 @@ import {
   renameSync,
   rmSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
   writeSync,
 } from 'node:fs'
@@ -34,6 +35,8 @@ export interface Unpacked {
 const BLOCK = 512
 /** a `.partial-…` older than this is abandoned, if its process is gone */
 const STALE_MS = 10 * 60_000
+/** in a state directory or a cache, the applications that were started last stay; a removed one is unpacked again when it starts */
+const KEPT = 3
 const OTHERS_MAY_WRITE = 0o022
 /** many small files, or a very large one, take a minute, in which nothing answers */
 const SAY_EVERY_MS = 5000
@@ -42,12 +45,13 @@ const SAY_EVERY_MS = 5000
 export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
   const { sha256 } = archiveOf(release)
   const faults: string[] = []
-  for (const home of homesOf(release.service)) {
+  for (const [rank, home] of homesOf(release.service).entries()) {
     const directory = join(home, sha256.slice(0, 16))
     try {
       const found = look(home, directory, sha256)
       if (!found) write(home, directory, release, archive)
       noteTag(directory, release.tag)
+      if (!found && rank > 0) removeOlder(home) // beside the executable, an update does it: it knows what is needed
       return { directory, fresh: !found }
     } catch (cause) {
       faults.push(`${home}: ${reasonOf(cause)}`)
@@ -238,6 +242,24 @@ function removeStale(home: string): void {
   }
 }
 
+/** A failure must not keep the application from starting. Leaves a folder in which an application has written. */
+function removeOlder(home: string): void {
+  try {
+    const all = readdirSync(home).filter((name) => /^[0-9a-f]{16}$/.test(name))
+    const changedAt = (...path: string[]) => lstatSync(join(home, ...path), { throwIfNoEntry: false })?.mtimeMs ?? 0
+    const lastFirst = all.toSorted((one, other) => changedAt(other, 'tags') - changedAt(one, 'tags'))
+    for (const name of lastFirst.slice(KEPT)) {
+      const files = readdirSync(join(home, name, 'app'), { recursive: true, encoding: 'utf8' })
+      if (files.some((file) => changedAt(name, 'app', file) > changedAt(name, 'complete'))) continue
+      const aside = join(home, `.partial-${process.pid}-${name}`) // a power cut leaves it, and nothing starts it
+      renameSync(join(home, name), aside)
+      rmSync(aside, { recursive: true })
+    }
+  } catch {
+    return
+  }
+}
+
 function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0)
@@ -247,9 +269,10 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Notes that this release uses the folder: it is removed when no release does. A folder of root's gets no note, and stays. */
+/** Notes that this release uses the folder, and when: it is removed when no release does. A folder of root's gets no note, and stays. */
 function noteTag(directory: string, tag: string): void {
   try {
+    utimesSync(join(directory, 'tags'), new Date(), new Date())
     writeFileSync(join(directory, 'tags', tag), '', { flag: 'wx' })
   } catch {
     return
