@@ -2,7 +2,7 @@
 // Decides nothing about an update: reads the request, asks the updater, writes the answer.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { asBatonError, BatonError } from '../words/errors.ts'
+import { asBatonError, BatonError, unexpectedAnswer } from '../words/errors.ts'
 import { type Answer, assertOneHost, etagOf, problemOf, readBody, send, textOf } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
@@ -153,7 +153,7 @@ function refuse(cause: unknown, endpoint: Endpoint | undefined, request: Incomin
   if (!(cause instanceof BatonError)) {
     const error = asBatonError(cause, 'unexpected', `answering ${request.method ?? ''}`)
     log({ event: 'warning', message: error.message })
-    return problemOf(new BatonError('unexpected', "an unexpected error occurred; see the service's log"))
+    return problemOf(unexpectedAnswer())
   }
   const problem = problemOf(cause)
   if (cause.code !== 'method_not_allowed' || endpoint === undefined) return problem

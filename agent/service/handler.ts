@@ -4,7 +4,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { assertOneHost, pathOf, problemOf, readBody as receive, send as answerWith } from '../index.ts'
-import { BatonError, MEANINGS, reasonOf, series } from '../words.ts'
+import { BatonError, MEANINGS, reasonOf, series, unexpectedAnswer } from '../words.ts'
 import type { Build } from './build.ts'
 import type { Live } from './live.ts'
 import type { Store } from './store.ts'
@@ -58,15 +58,9 @@ export function createHandler(
     handle(request, response) {
       answer(request, response).catch((error: unknown) => {
         if (response.destroyed) return // the client went away
-        const problem =
-          error instanceof BatonError
-            ? error
-            : new BatonError('unexpected', 'an unexpected error occurred', { cause: error })
-        if (MEANINGS[problem.code].status >= 500) {
-          log(
-            `${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}: ${reasonOf(problem.cause ?? problem)}`,
-          )
-        }
+        const problem = error instanceof BatonError ? error : unexpectedAnswer()
+        if (MEANINGS[problem.code].status >= 500)
+          log(`${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}: ${reasonOf(error)}`)
         refuse(request, response, problem)
       })
     },
@@ -266,12 +260,7 @@ function sendJson(response: ServerResponse, status: number, value: unknown): voi
 
 function refuse(request: IncomingMessage, response: ServerResponse, error: BatonError): void {
   if (response.headersSent) return void response.destroy()
-  // an internal error belongs in the log, not in the answer
-  const told =
-    error.code === 'unexpected'
-      ? new BatonError('unexpected', "an unexpected error occurred; see the service's log")
-      : error
-  answerWith(request, response, problemOf(told))
+  answerWith(request, response, problemOf(error.code === 'unexpected' ? unexpectedAnswer() : error))
 }
 
 function send(response: ServerResponse, status: number, type: string, body: string): void {

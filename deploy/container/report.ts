@@ -231,7 +231,7 @@ function formatEnd(event: EndEvent): string[] {
   const { copies, stateMoved, healthy } = event
   if (outcome === 'planned') {
     const would = event.would === 'up_to_date' ? 'is already up to date' : `would be ${wordOf(event.would, event)}`
-    return [`planned: ${container} ${would}; nothing has changed`]
+    return [`planned: ${container} ${would}; nothing has changed, except that the image is on this host now`]
   }
   if (outcome === 'status') return formatStatus(event)
   const told = wordOf(outcome, event)
