@@ -85,12 +85,12 @@ export const GLOSSARY: readonly Explained[] = [
     word: 'trial on a copy',
     means:
       'before anything changes, the new release is started on a copy of the data, then the current one on that same copy; `untried`: there was no trial',
-    page: 'author/migrations.md',
+    page: 'operator/data.md',
   },
   {
     word: 'reversible, irreversible',
     means: 'a trial’s result: whether the current release can work with the data that the new one leaves behind',
-    page: 'author/migrations.md',
+    page: 'operator/data.md',
   },
   {
     word: 'snapshot',
