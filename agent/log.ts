@@ -35,7 +35,7 @@ export type LogEvent =
   | { event: 'holder'; pid: number; tag: string }
   | { event: 'drained'; moved: number; carried: number; ended: number; cut: number }
   | { event: 'reverting'; message: string }
-  | { event: 'taken_back'; takenBack: number; cut: number }
+  | { event: 'returned'; returned: number; cut: number }
   | { event: 'recovered'; message: string }
   | { event: 'stopping'; signal: string }
   /** what became of the connections of a process that stops without a successor */
@@ -72,8 +72,8 @@ export function formatEvent(event: LogEvent): string {
       return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
     case 'drained':
       return `drained connections: ${event.moved} moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
-    case 'taken_back':
-      return `kept ${event.takenBack} idle connections of the new process, ${event.cut} cut off`
+    case 'returned':
+      return `kept ${event.returned} idle connections of the new process, ${event.cut} cut off`
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':

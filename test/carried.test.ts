@@ -80,7 +80,7 @@ test('idle connections come back from a successor that is killed; what it has sp
   await Promise.all([wsClosed, spoken.ended])
   const ended = await home.settled()
   is(ended.outcome, 'reverted')
-  is(ended.handover?.takenBack, idle.length, JSON.stringify(ended.handover))
+  is(ended.handover?.returned, idle.length, JSON.stringify(ended.handover))
   for (const { socket } of idle) is(await ask(socket), 'beacon v1.0.0')
   for (const { socket } of idle) socket.destroy()
 })

@@ -44,7 +44,7 @@ export function reportOf(operation: Operation, probation: OnProbation | null = n
 export const NO_HANDOVER: Readonly<HandoverReport> = {
   moved: 0,
   carried: 0,
-  takenBack: 0,
+  returned: 0,
   ended: 0,
   cut: 0,
   switchMs: 0,

@@ -53,7 +53,7 @@ export interface HandoverReport {
   /** how many of those were in the middle of something: a WebSocket, a stream, a half-read request */
   carried: number
   /** connections that came back from a successor that was reverted */
-  takenBack: number
+  returned: number
   /**
    * connections that were ended as their kind foresees, so that their clients come back: WebSockets by a close frame with 1012,
    * and, unless the author has registered them, server-sent events and answers of `longLivedPaths`

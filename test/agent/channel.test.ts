@@ -226,7 +226,7 @@ test('a connection that is given when no descriptor is left is counted, whatever
   giving.hear({ type: 'adopted', ids: [2, 3] })
   giving.hear({ type: 'ended', ids: [2] })
   giving.takeBack()
-  equal([report.cut, report.takenBack], [2, 0], 'the one that had not ended')
+  equal([report.cut, report.returned], [2, 0], 'the one that had not ended')
   for (const client of clients) client.destroy()
   server.close()
 })

@@ -218,7 +218,7 @@ test('reads what a release wrote that knew fewer members', async () => {
     await mkdir(dirname(journal.path), { recursive: true })
     await writeFile(journal.path, text)
     const state = await journal.read()
-    equal(state.operation?.handover, { moved: 3, carried: 0, takenBack: 0, ended: 0, cut: 1, switchMs: 20 })
+    equal(state.operation?.handover, { moved: 3, carried: 0, returned: 0, ended: 0, cut: 1, switchMs: 20 })
     is(badEntry(state.bad, 'v1.1.0', 'b'.repeat(64))?.tag, 'v1.1.0', 'its sum was not kept: the tag alone counts')
     const { from, bytes, moved, cut, carried, probationUntil } = reportOf(state.operation ?? operation('none'))
     equal(

@@ -115,7 +115,7 @@ test('accepts what is documented', () => {
       operation: {
         ...ENDED,
         outcome: 'updated',
-        handover: { moved: 3, carried: 1, takenBack: 0, cut: 0, switchMs: 210.5 },
+        handover: { moved: 3, carried: 1, returned: 0, cut: 0, switchMs: 210.5 },
       },
     }),
   )

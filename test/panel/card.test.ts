@@ -428,7 +428,7 @@ test('stop-first: the question says how long nobody is served, the card who come
   const probation = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), probation, backup: 'v1.0.0' }
   await shown(page, '#serving', 'Monitoring v1.1.0: process, heartbeat, health. If it fails, v1.0.0 is started again.')
-  running.handover = { moved: 3, carried: 0, takenBack: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
+  running.handover = { moved: 3, carried: 0, returned: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
   finish(stub, running, 'updated')
   await shown(
     page,

@@ -39,7 +39,7 @@ const HISTORY = (['reverted', 'cancelled', 'failed', 'rolled_back', 'updated'] a
         : outcome === 'reverted'
           ? { code: 'restart_failed', message: LONG_REASON }
           : null,
-    handover: outcome === 'updated' ? { moved: 128, carried: 12, takenBack: 0, ended: 0, cut: 0, switchMs: 214 } : null,
+    handover: outcome === 'updated' ? { moved: 128, carried: 12, returned: 0, ended: 0, cut: 0, switchMs: 214 } : null,
   }),
 )
 
@@ -408,7 +408,7 @@ export const STATES: readonly State[] = [
   {
     name: 'updated',
     async reach(page, stub) {
-      const handover = { moved: 128, carried: 12, takenBack: 0, ended: 0, cut: 0, switchMs: 214 }
+      const handover = { moved: 128, carried: 12, returned: 0, ended: 0, cut: 0, switchMs: 214 }
       const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
       const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
       await enter(page, stub, ended({ outcome: 'updated', handover }, more), now)
@@ -417,7 +417,7 @@ export const STATES: readonly State[] = [
   {
     name: 'updated-alone',
     async reach(page, stub) {
-      const handover = { moved: 128, carried: 12, takenBack: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
+      const handover = { moved: 128, carried: 12, returned: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
       const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
       const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
       await enter(page, stub, ended({ outcome: 'updated', handover }, more), now)
@@ -426,7 +426,7 @@ export const STATES: readonly State[] = [
   {
     name: 'reverted',
     async reach(page, stub) {
-      const handover = { moved: 40, carried: 6, takenBack: 38, ended: 2, cut: 0, switchMs: 214 }
+      const handover = { moved: 40, carried: 6, returned: 38, ended: 2, cut: 0, switchMs: 214 }
       const error = { code: 'probation_failed', message: FAILED.why } as const
       const none = { latest: 'v1.0.0', updateAvailable: false, skipped: [FAILED] }
       await enter(page, stub, ended({ to: 'v1.2.0', outcome: 'reverted', error, handover }), none)

@@ -43,12 +43,12 @@ function linesOf(report: Report): string[] {
   const kernel: [string, string] = ['kernel', JSON.stringify('kernel' in report ? report.kernel : null)]
   if (report.what === 'kills') {
     const { rounds, times } = report
-    const sum = (key: 'carried' | 'served' | 'closed' | 'hung' | 'takenBack' | 'idleServed') =>
+    const sum = (key: 'carried' | 'served' | 'closed' | 'hung' | 'returned' | 'idleServed') =>
       String(rounds.reduce((all, round) => all + round[key], 0))
     const rows: [string, string][] = [
       ['successors killed after carrying', String(times)],
       ['carried: served, closed, hung', `${sum('served')}, ${sum('closed')}, ${sum('hung')} of ${sum('carried')}`],
-      ['taken back, and served', `${sum('takenBack')}, ${sum('idleServed')}`],
+      ['taken back, and served', `${sum('returned')}, ${sum('idleServed')}`],
       ['messages of another connection', String(report.foreign)],
       ['first answer of the predecessor, longest', `${Math.max(...rounds.map(({ answeredMs }) => answeredMs))} ms`],
     ]

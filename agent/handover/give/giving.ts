@@ -128,7 +128,7 @@ export function makeGiving(options: GivingOptions): Giving {
     takeBack: () => {
       const { untouched, touched } = kept.takeBack()
       report.cut += touched + carried.size
-      report.takenBack += untouched.length
+      report.returned += untouched.length
       for (const one of untouched) serveAgain(one, options)
     },
   }

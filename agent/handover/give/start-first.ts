@@ -227,7 +227,7 @@ async function putBack(here: Here, cause: unknown, hasServed: boolean): Promise<
     next?.giving.takeBack()
     notePause(report, here.silentSince) // whoever had come to a new release that hangs has waited since then
     took('took back')
-    log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
+    log({ event: 'returned', returned: report.returned, cut: report.cut })
   }
   // it never stopped accepting, but the release that failed may have removed a name; a process that stops has closed its own
   if (!hasServed && !options.leaving.aborted) for (const listener of listeners) await listenAgain(listener)

@@ -90,7 +90,7 @@ export async function backToOld(cause: unknown, successor: Successor, own: Hold,
   await takeBack(makeDisk(), places, disk)
   took('put back')
   await note(own, failed).catch(warn)
-  log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
+  log({ event: 'returned', returned: report.returned, cut: report.cut })
 
   if (await startAgain(own, failed, failedAt)) return EXIT.done
   if (report.letGo) return EXIT.down

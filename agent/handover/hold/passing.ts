@@ -213,7 +213,7 @@ function takeBack(books: Books): void {
       report.cut++
       drop(books, one.id)
     } else if (one.isGiven) {
-      report.takenBack++
+      report.returned++
       one.isGiven = false
     }
   }

@@ -222,7 +222,7 @@ export const en = {
   'handover.carried':
     'Connections moved to the new process: {moved}, {carried} of them with active streams; cut off: {cut}.',
   'handover.ended': 'Clients asked to reconnect: {ended}.',
-  'handover.back': 'Connections returned to the old process: {takenBack}.',
+  'handover.back': 'Connections returned to the old process: {returned}.',
 
   'notice.taken': 'Someone else started the operation shown here.',
   'notice.lost': 'The service’s response was lost. If the operation has started, it will appear here.',

@@ -106,16 +106,16 @@ const cutOf = ({ cutWork }) => (cutWork ? t('work.cut', { work: cutWork.join(t('
 /** What happened to the connections; nothing if there was no handover. */
 function handoverOf({ handover, outcome }) {
   if (handover === null) return []
-  const { moved, carried = 0, takenBack = 0, ended = 0, cut, switchMs, pauseMs, pausesMs = [pauseMs] } = handover
+  const { moved, carried = 0, returned = 0, ended = 0, cut, switchMs, pauseMs, pausesMs = [pauseMs] } = handover
   const done = succeeded(outcome)
-  if (!done && moved + takenBack + ended + cut === 0 && pauseMs === undefined) return []
+  if (!done && moved + returned + ended + cut === 0 && pauseMs === undefined) return []
   return [
     done ? t('handover.ms', { ms: duration(switchMs) }) : '',
     pauseMs !== undefined ? t('handover.pause', { ms: pausesMs.map(duration).join(' + ') }) : '',
     handover.letGo ? t('handover.refused') : '',
     t(carried > 0 ? 'handover.carried' : 'handover.moved', { moved, carried, cut }),
     ended > 0 ? t('handover.ended', { ended }) : '',
-    takenBack > 0 ? t('handover.back', { takenBack }) : '',
+    returned > 0 ? t('handover.back', { returned }) : '',
   ]
 }
 

@@ -209,7 +209,7 @@ export const zh = {
   'handover.moved': '移交连接 {moved} 个，切断 {cut} 个。',
   'handover.carried': '移交连接 {moved} 个，其中 {carried} 个正在使用；切断 {cut} 个。',
   'handover.ended': '通知重新连接 {ended} 个。',
-  'handover.back': '收回 {takenBack} 个。',
+  'handover.back': '收回 {returned} 个。',
 
   'notice.taken': '其他人已开始一项操作，现显示如下。',
   'notice.lost': '没有收到应答。如果操作已经开始，会显示在这里。',

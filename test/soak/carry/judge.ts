@@ -61,7 +61,7 @@ function judgeIdle(report: IdleRunReport, expect: Expect): void {
 
 function judgeKills({ times, rounds, foreign, reordered, doubled, lost }: KillsReport, expect: Expect): void {
   expect(rounds.length === times, `expected ${times} kills, got ${rounds.length}`)
-  for (const [at, { carried, served, closed, hung, answeredMs, idleServed, takenBack, outcome }] of rounds.entries()) {
+  for (const [at, { carried, served, closed, hung, answeredMs, idleServed, returned, outcome }] of rounds.entries()) {
     const round = `kill ${at + 1}`
     expect(
       carried > 0 && served + closed >= carried,
@@ -69,7 +69,7 @@ function judgeKills({ times, rounds, foreign, reordered, doubled, lost }: KillsR
     )
     expect(hung === 0, `${round}: expected every connection to be served or closed within a second, ${hung} hang`)
     expect(answeredMs <= ANSWERED_MS_MAX, `${round}: the predecessor answered after ${answeredMs} ms`)
-    expect(takenBack > 0 && idleServed === takenBack, `${round}: ${takenBack} taken back, ${idleServed} of them served`)
+    expect(returned > 0 && idleServed === returned, `${round}: ${returned} taken back, ${idleServed} of them served`)
     expect(outcome === 'reverted', `${round}: expected reverted, got ${outcome}`)
   }
   for (const [key, value] of Object.entries({ foreign, reordered, doubled, lost }))

@@ -69,7 +69,7 @@ export interface KillsReport {
     hung: number
     /** until a new connection was answered by the predecessor */
     answeredMs: number
-    takenBack: number
+    returned: number
     /** of the idle connections, asked afterwards */
     idleServed: number
     outcome: string
@@ -245,14 +245,14 @@ async function kills({ clients, times, everyMs, eventEveryMs }: Wanted['kills'])
     const { websockets, streams } = await counting.report()
     for (const kind of [websockets, streams])
       for (const key of ['foreign', 'reordered', 'doubled', 'lost'] as const) sums[key] += kind[key]
-    const { carried = 0, takenBack = 0 } = handover ?? {}
+    const { carried = 0, returned = 0 } = handover ?? {}
     rounds.push({
       carried,
       served,
       closed,
       hung,
       answeredMs,
-      takenBack,
+      returned,
       idleServed: tags[TAGS[0]] ?? 0,
       outcome: outcome ?? '',
     })
