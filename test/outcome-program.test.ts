@@ -66,6 +66,9 @@ async function sent(memory: Remembered, program: string[], timeMs = 5000, now = 
 test('what has ended is told once, with its report; the past of an install is not', async () => {
   const first = withNews(newMemory([], NOW), journal(ended('b'), ended('a')), ABOUT, NOW)
   equal([first.letters.length, first.told], [0, 'b'])
+  const justNow = { ...ended('b'), finishedAt: new Date(NOW - 60_000).toISOString() }
+  const soon = withNews(newMemory([], NOW), journal(justNow, ended('a')), ABOUT, NOW)
+  equal([soon.letters.length, soon.told], [1, 'b'], 'the program was configured right before the operation')
   const file = join(home, 'told')
   const program = [
     await script('tell', `cat >>${file}; echo >>${file}; printf '%s|' "$@" >>${file}`),

@@ -22,6 +22,8 @@ const [SWEEPS_MAX, SWEEP_EVERY_MS] = [20, 25]
 /** the pauses between the tries; a report that fails after the last one is dropped */
 const AGAIN_MS = [60_000, 300_000, 1_800_000, 7_200_000, 43_200_000]
 const [SAID_MAX, SENT_AT_ONCE] = [300, 5]
+/** a program is noticed a minute after it was configured; twice that */
+const NOTICED_MS = 120_000
 /** variable in the environment of the program: marks every process that it starts, even in another process group */
 const MARK = 'BATON_OUTCOME'
 
@@ -33,8 +35,9 @@ export function withNews(
   now: number,
 ): Remembered {
   const last = history.findIndex(({ id }) => id === memory.told)
-  // send nothing about the past to a program that was just configured
-  const news = memory.told === null ? [] : history.slice(0, last === -1 ? history.length : last)
+  // to a program that was just configured send nothing about the past, but what may have ended before this noticed the program
+  const isRecent = ({ finishedAt }: Operation) => now - Date.parse(finishedAt ?? '') < NOTICED_MS
+  const news = memory.told === null ? history.filter(isRecent) : history.slice(0, last === -1 ? history.length : last)
   const common = { service, host: hostname(), running, waits: waiting.map(({ key: _, ...wait }) => wait) }
   const letter = (event: object): Letter => ({ text: fitted({ ...event, ...common }), tries: 0, at: now })
   const keys = waiting.map(({ key }) => key)
