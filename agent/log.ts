@@ -73,7 +73,7 @@ export function formatEvent(event: LogEvent): string {
     case 'drained':
       return `drained connections: ${event.moved} moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'returned':
-      return `kept ${event.returned} idle connections of the new process, ${event.cut} cut off`
+      return `${event.returned} connections returned from the failed release’s process, ${event.cut} cut off`
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':

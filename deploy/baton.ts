@@ -216,7 +216,7 @@ async function trial(values: Values): Promise<void> {
   const asked = { ...askedIn(values), project, out: outOf(values, project) }
   const done = await showing(values, (progress) => rehearseRelease({ ...asked, progress }))
   if (values['json'] === true) printJson(done)
-  else say(formatRehearsed(done))
+  else printLine(formatRehearsed(done))
   if (done.verdict !== 'reversible') process.exitCode = MEANINGS.refused.exit
 }
 
@@ -226,7 +226,7 @@ async function examine(values: Values): Promise<void> {
   if (values['json'] === true) printJson({ findings })
   else
     for (const { level, message, hint } of findings)
-      say(`${level.padEnd(7)} ${message}${hint === null ? '' : `\n        ${hint}`}`)
+      printLine(`${level.padEnd(7)} ${message}${hint === null ? '' : `\n        ${hint}`}`)
   if (findings.some(({ level }) => level === 'problem')) process.exitCode = MEANINGS.refused.exit
 }
 

@@ -88,7 +88,7 @@ test('one table of all: what each says of itself, and of one that says nothing, 
   equal(rows.get('shop'), {
     service: 'shop',
     version: 'v1.0.0',
-    health: 'well',
+    health: 'healthy',
     latest: 'v1.1.0',
     last: { kind: 'update', to: 'v1.0.0', outcome: 'updated', at: '2026-11-24T01:18:31.402Z' },
     next: '2026-11-25T07:02:00Z',
@@ -98,7 +98,7 @@ test('one table of all: what each says of itself, and of one that says nothing, 
   })
   equal(
     [rows.get('blog')?.health, rows.get('blog')?.version, rows.get('far')?.health],
-    ['down', 'v1.0.0', 'unwell (503)'],
+    ['down', 'v1.0.0', 'unhealthy (503)'],
   )
   match(rows.get('wiki')?.problem ?? '', /^why$/)
   match(rows.get('mail')?.problem ?? '', 'it belongs to "shop"')
@@ -109,8 +109,8 @@ test('one table of all: what each says of itself, and of one that says nothing, 
   equal([await calls(home, 'mail'), await calls(home, 'copy')], [[''], ['']], 'nothing of theirs has run')
 
   const table = (await baton(home, 'status')).stdout
-  match(table, /^service {2}version {2}health {8}latest {2}last {30}next$/m)
-  match(table, /^shop {5}v1\.0\.0 {3}well {10}v1\.1\.0 {2}updated v1\.0\.0 2026-11-24 01:18Z {2}2026-11-25 07:02Z$/m)
+  match(table, /^service {2}version {2}health {11}latest {2}last {30}next$/m)
+  match(table, /^shop {5}v1\.0\.0 {3}healthy {10}v1\.1\.0 {2}updated v1\.0\.0 2026-11-24 01:18Z {2}2026-11-25 07:02Z$/m)
   match(table, /^shop: v1\.1\.0 is available$/m)
 })
 
@@ -213,11 +213,11 @@ test('a real install, by its own command: status, then the upgrade; its health i
   await using it = await adopted(text)
   const rowNow = async () => rowsIn((await it.word('status', '--all', '--json')).stdout)[0]
   const before = await rowNow()
-  equal([before?.service, before?.version, before?.health, before?.last], ['shop', 'v1.0.0', 'well', null])
+  equal([before?.service, before?.version, before?.health, before?.last], ['shop', 'v1.0.0', 'healthy', null])
   match((await it.word('status')).stdout, /^health .* returns 200$/m)
   await writeFile(join(it.stateDirectory, 'ill'), '')
   match((await it.word('status')).stdout, /^health {5}\/healthz returns 503, expected 2xx$/m)
-  is((await rowNow())?.health, 'unwell (503)')
+  is((await rowNow())?.health, 'unhealthy (503)')
   await rm(join(it.stateDirectory, 'ill'))
   const checked = rowsIn((await it.word('check', '--all', '--json')).stdout)
   is(checked[0]?.latest, 'v1.1.0')

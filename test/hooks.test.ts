@@ -75,6 +75,11 @@ test('of what a release wrote the error is told, and not what stands before it; 
   )
   is(lineOf(noise.slice(-2)), 'loading 7 | loading 8')
   is(lineOf(['', '  at a.js']), null)
+  const ours = [
+    '2026-11-30T22:05:46.536Z baton: warning: updates are not signed: anyone who can',
+    'baton: serving v1.2.0 on 127.0.0.1:8080',
+  ]
+  is(lineOf(ours), null, 'what Baton logs in every start is no reason')
 })
 
 test.run()

@@ -750,6 +750,26 @@ test('the kit among the development packages: `init` and `doctor` say so, with w
   )
 })
 
+test('changes that are in no commit: `doctor` names the files, on stdout', async () => {
+  await using shop = await folderWith(SHOP)
+  const git = (...args: string[]) => run(['git', '-C', shop.path, '-c', 'user.name=a', '-c', 'user.email=a@b', ...args])
+  const doctor = async () => {
+    const { stdout } = await run([...baton(), 'doctor', '--dir', shop.path], { allowFailure: true })
+    return stdout
+  }
+  await git('init', '-q')
+  await git('add', '.')
+  await git('commit', '-qm', 'one')
+  await shop.init('--yes')
+  await git('commit', '-qam', 'two')
+  match(await doctor(), /^ok +commit [0-9a-f]{12}$/m)
+  await writeFile(join(shop.path, 'server.js'), `${await readFile(join(shop.path, 'server.js'), 'utf8')}\n`)
+  match(
+    await doctor(),
+    /^warning commit [0-9a-f]{12}; changed since: server\.js\n {8}commit before you build a release$/m,
+  )
+})
+
 test('if every path is answered, none is proposed as a health route, and that is said', async () => {
   await using shop = await folderWith(
     `require('node:http').createServer((request, response) => response.end('page')).listen(process.env.PORT, process.env.HOST)`,
@@ -792,10 +812,10 @@ async function folderWith(text: string, type = 'commonjs') {
 }
 
 async function initIn(path: string, ...flags: string[]) {
-  const tsx = ['--import', import.meta.resolve('tsx')]
-  const command = [process.execPath, ...tsx, join(PROJECT, 'deploy/baton.ts'), 'init', '--dir', path]
-  return await run([...command, ...flags], { env: { OWN_SECRET: 'of the developer' } })
+  return await run([...baton(), 'init', '--dir', path, ...flags], { env: { OWN_SECRET: 'of the developer' } })
 }
+
+const baton = () => [process.execPath, '--import', import.meta.resolve('tsx'), join(PROJECT, 'deploy/baton.ts')]
 
 async function configIn(path: string): Promise<Record<string, unknown>> {
   return JSON.parse(await readFile(join(path, 'baton.config.json'), 'utf8')) as Record<string, unknown>

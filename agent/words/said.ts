@@ -29,9 +29,12 @@ function bounded(lines: readonly string[]): string[] {
   return lines.filter((line) => (length += line.length) <= TOLD_MAX)
 }
 
+/** what Baton logs in every start, so that it says nothing about a failure */
+const EVERY_START = /\bbaton: (?:warning: updates are not signed|serving v|also listening on )/
+
 /** Whether a line is worth keeping. Not a stack frame, which would take the room of the error, nor an object's brackets. */
 export function tells(line: string): boolean {
-  return !/^\s*at |^Node\.js v/.test(line) && /[\p{L}\p{N}]/u.test(line)
+  return !/^\s*at |^Node\.js v/.test(line) && !EVERY_START.test(line) && /[\p{L}\p{N}]/u.test(line)
 }
 
 /** `a, b and 3 more`: at most `most` of the names. */

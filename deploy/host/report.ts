@@ -5,14 +5,15 @@ import { type BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import { describe, type Step } from './plan/step.ts'
 import type { HostStage } from './service/outside.ts'
 import { printError, printJson, printLine } from '../lib/printer.ts'
-import { createProgress, type ProgressReport } from '../lib/progress.ts'
+import { createProgress, formatDuration, type ProgressReport } from '../lib/progress.ts'
 
 export interface HostReport {
   plan(steps: readonly Step[]): void
   /** a plan that another program has put into words */
   told(steps: readonly { text: string }[]): void
   step(step: Step): void
-  stage(stage: HostStage): void
+  /** `tookMs`: of the stage before, if the service says so */
+  stage(stage: HostStage, tookMs?: number): void
   bytes(done: number, total: number): void
   note(line: string): void
   /** another program reports from here on: ends the progress line */
@@ -90,7 +91,10 @@ function textReport(quiet: boolean, verbose: boolean): HostReport {
     told: (steps) => numbered(steps.map(({ text }) => text)),
     // an update draws its own stages
     step: (step) => void (step.do === 'update' || step.do === 'rollback' || progress.stage(describe(step))),
-    stage: (stage) => progress.stage(LABELS[stage] ?? stage),
+    stage(stage, tookMs) {
+      if (tookMs !== undefined) progress.detail(formatDuration(tookMs))
+      progress.stage(LABELS[stage] ?? stage)
+    },
     bytes: (done, total) => progress.bytes(done, total),
     note: (line) => void (quiet || progress.note(line)),
     leave: () => progress.end('done'),

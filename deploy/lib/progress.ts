@@ -41,6 +41,8 @@ interface Current {
 const REDRAW_MS = 80
 /** A stage without bytes that lasts longer shows its time, so that nobody takes a wait for a hang. */
 const LONG_MS = 2000
+/** A shorter time is that of this command's looks, and says nothing about the stage. */
+const SHOWN_MS = 10
 const BAR_WIDTH = 24
 
 export function createProgress(options: ProgressOptions = {}): ProgressReport {
@@ -74,10 +76,11 @@ export function createProgress(options: ProgressOptions = {}): ProgressReport {
     if (current === null) return
     const elapsedMs = now() - current.startedAt
     const size = current.hasBytes ? `${formatBytes(current.doneBytes)} in ${formatDuration(elapsedMs)}` : ''
-    const beside = printableLine(detail ?? (current.detail || size || formatDuration(elapsedMs)))
+    const time = elapsedMs < SHOWN_MS ? '' : formatDuration(elapsedMs)
+    const beside = printableLine(detail ?? (current.detail || size || time))
     clear()
     const mark = result === 'done' ? paint('green', live ? '✓' : 'done') : paint('red', live ? '✗' : 'failed')
-    stream.write(`${mark} ${printableLine(current.name).padEnd(9)} ${beside}\n`)
+    stream.write(`${`${mark} ${printableLine(current.name).padEnd(9)} ${beside}`.trimEnd()}\n`)
     current = null
   }
 

@@ -161,7 +161,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one is serving again.',
-    fix: 'Send the service’s output from that time (`logs --lines 500`) to the maintainer. `latest` now skips this release on this host.',
+    fix: '`<service> logs --lines 500` shows the service’s output from that time; its maintainer needs it. `latest` now skips this release on this host.',
   },
   cannot_update_further: {
     cause: 'The new version runs but would be unable to install later updates, so the old one was restored.',

@@ -48,14 +48,17 @@ export function formatCut({ cut }: { cut: number }): string | null {
 
 interface Moved {
   moved: number
+  carried: number
   cut: number
   /** absent: the release is older than this count */
   ended?: number
 }
 
-/** `128 connections moved to the new process, 3 asked to reconnect, 0 cut off`. */
-export function formatMoved({ moved, ended = 0, cut }: Moved): string {
-  return `${moved} ${moved === 1 ? 'connection' : 'connections'} moved to the new process, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} cut off`
+/** `128 connections moved to the new process, 64 of them in use, 3 asked to reconnect, 0 cut off`. */
+export function formatMoved({ moved, carried, ended = 0, cut }: Moved): string {
+  const what = `${moved} ${moved === 1 ? 'connection' : 'connections'} moved to the new process`
+  const parts = [carried > 0 ? `${carried} of them in use` : '', ended > 0 ? `${ended} asked to reconnect` : '']
+  return [what, ...parts.filter(Boolean), `${cut} cut off`].join(', ')
 }
 
 /** How a rehearsal went, and what to do about it. */

@@ -4,7 +4,7 @@
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { dirname, join, relative } from 'node:path'
-import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
+import { BatonError, formatNames, parseTag, reasonOf } from '../../agent/words.ts'
 import type { OwnWords } from './first/release.ts'
 import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
@@ -20,7 +20,7 @@ import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import { PRELOAD, preloadText } from './preload.ts'
 import { isPreload, type Project } from './project.ts'
-import { commitOf } from './publication.ts'
+import { commitOf, uncommittedIn } from './publication.ts'
 import { type PublishedRelease, type PublishOptions, publishRelease } from './release-folder.ts'
 import { readRoot } from './root.ts'
 import { showBase } from './release.ts'
@@ -61,9 +61,16 @@ export interface BuiltApplication extends PublishedRelease {
   contents: { files: number; sizeBytes: number; largest: Part[] } | null
 }
 
+async function tellUncommitted({ project: { folder }, tag, progress }: ApplicationOptions): Promise<void> {
+  const changed = await uncommittedIn(folder)
+  if (changed.length > 0)
+    progress.note(`warning: ${tag} is built with changes that are in no commit: ${formatNames(changed, 5)}`)
+}
+
 export async function buildApplication(options: ApplicationOptions): Promise<BuiltApplication> {
   const { project, tag, progress } = options
   parseTag(tag)
+  await tellUncommitted(options)
   if (options.make) await makeFirst(project, progress)
   await using work = await temporaryDirectory(options.out)
   const executable = join(work.path, project.service)

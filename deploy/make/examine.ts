@@ -2,7 +2,7 @@
 
 import { lstat, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { BatonError, type ReleaseKind, reasonOf } from '../../agent/words.ts'
+import { BatonError, formatNames, type ReleaseKind, reasonOf } from '../../agent/words.ts'
 import type { Level } from '../lib/level.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { findProgram } from '../lib/shell.ts'
@@ -15,7 +15,7 @@ import { aboutForks, aboutMoving, forkingFile, movingFile } from './forks.ts'
 import { faultOfDevPackage, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import { type Project, readProject } from './project.ts'
-import { commitOf } from './publication.ts'
+import { commitOf, uncommittedIn } from './publication.ts'
 
 export interface AuthorFinding {
   check: string
@@ -136,13 +136,17 @@ const CHECKS: Record<string, Check> = {
       : ['ok', `hosts look for releases at ${feed ?? publish ?? ''}`],
   async commit({ folder }) {
     const commit = await commitOf(folder)
-    return commit === null
-      ? [
-          'warning',
-          'no commit: the release has no date and cannot be reproduced byte for byte',
-          'run `git init` and commit',
-        ]
-      : ['ok', `commit ${commit.slice(0, 12)}`]
+    if (commit === null)
+      return [
+        'warning',
+        'no commit: the release has no date and cannot be reproduced byte for byte',
+        'run `git init` and commit',
+      ]
+    const changed = await uncommittedIn(folder)
+    const name = `commit ${commit.slice(0, 12)}`
+    return changed.length === 0
+      ? ['ok', name]
+      : ['warning', `${name}; changed since: ${formatNames(changed, 5)}`, 'commit before you build a release']
   },
   async publish({ publish }) {
     if (publish === null) return ['ok', 'no `publish`: specify the target with --to']

@@ -25,6 +25,12 @@ export async function commitOf(folder: string): Promise<string | null> {
   return commit !== null && /^[0-9a-f]{40}$/.test(commit) ? commit : null
 }
 
+/** Files that differ from the commit, as git names them; none if there is no commit. Leaves out those that git does not know. */
+export async function uncommittedIn(folder: string): Promise<string[]> {
+  const changed = (await git(folder, 'status', '--porcelain', '--untracked-files=no', '--no-renames', '--', '.')) ?? ''
+  return changed.split('\n').flatMap((line) => /^\s*\S{1,2}\s+(.+)$/.exec(line)?.[1] ?? [])
+}
+
 /**
  * The notes of a release: of the file, if `textOrFile` is one line that names an existing file, else `textOrFile` itself. Throws if they are
  * longer than 64 KiB.

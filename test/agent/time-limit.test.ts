@@ -29,7 +29,13 @@ test('it is at most an hour, and everything that waits for a start waits that lo
 const SERVING = { instance: { id: '1' }, operation: null, history: [] } as unknown as Status
 
 test('a service that is silent for less than it may is waited for; beyond that it is down', async () => {
-  const operation = { id: 'x', outcome: 'updated', stage: 'restart', progress: null } as unknown as Operation
+  const operation = {
+    id: 'x',
+    outcome: 'updated',
+    stage: 'restart',
+    progress: null,
+    durations: {},
+  } as unknown as Operation
   const answers = [null, null, null, { ...SERVING, operation }]
   const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
   const ended = await follow(client, 'x', { stage: () => {}, bytes: () => {} }, silenceFor(60_000))
@@ -41,7 +47,7 @@ test('a service that is silent for less than it may is waited for; beyond that i
 
 test('a wait is told when what it is for changes; that the same lasts longer, once a minute', async () => {
   const looks = ['"export", under way for 1s', '"export", under way for 2s', '"import", under way for 1s, and 1 more']
-  const waiting = { id: 'x', outcome: null, stage: 'verify', progress: null } as unknown as Operation
+  const waiting = { id: 'x', outcome: null, stage: 'verify', progress: null, durations: {} } as unknown as Operation
   const shown = looks.map((why) => ({ ...waiting, waits: [{ code: 'work', says: `waiting for ${why}` }] }))
   const answers = [...shown, { ...waiting, outcome: 'updated' }].map((operation) => ({ ...SERVING, operation }))
   const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
@@ -61,13 +67,31 @@ test('a wait is told when what it is for changes; that the same lasts longer, on
 
 test('each look at a download is told once, and its end before the next stage', async () => {
   const at = (stage: string, bytes: number, outcome: string | null = null) =>
-    ({ id: 'x', outcome, stage, progress: { bytes, totalBytes: 10 } }) as unknown as Operation
+    ({ id: 'x', outcome, stage, progress: { bytes, totalBytes: 10 }, durations: {} }) as unknown as Operation
   const looks = [at('download', 1), at('download', 5), at('verify', 10), at('swap', 3), at('restart', 3, 'updated')]
   const answers = looks.map((operation) => ({ ...SERVING, operation }))
   const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
   const told: (string | number)[] = []
   await follow(client, 'x', { stage: (stage) => void told.push(stage), bytes: (done) => void told.push(done) })
   equal(told, ['download', 1, 5, 10, 'verify', 'swap', 3, 'restart'])
+})
+
+test('a stage that began and ended between two looks is told too, each with the time that the service gives', async () => {
+  const at = (stage: string, durations: object, outcome: string | null = null) =>
+    ({ id: 'x', outcome, stage, progress: null, durations }) as unknown as Operation
+  const early = { check: 12, download: 900 }
+  const looks = [at('download', { check: 12 }), at('restart', { ...early, verify: 176, swap: 79 }, 'updated')]
+  const answers = looks.map((operation) => ({ ...SERVING, operation }))
+  const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
+  const told: unknown[] = []
+  await follow(client, 'x', { stage: (stage, tookMs) => void told.push([stage, tookMs]), bytes() {} })
+  equal(told, [
+    ['check', undefined],
+    ['download', 12],
+    ['verify', undefined], // a download shows its bytes
+    ['swap', 176],
+    ['restart', 79],
+  ])
 })
 
 test('what is awaited under a limit gives what it gives, or its own fault; beyond the limit it is late, and a later fault is not heard', async () => {

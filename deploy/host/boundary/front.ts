@@ -168,8 +168,10 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
     return await act(supervisor)
   }
   return {
-    stage: (stage) => {
-      if (STAGES.has(String(stage)) && isWithin('stage', STAGES_MAX)) outside.stage(stage as never)
+    stage: (both) => {
+      const [stage, tookMs]: unknown[] = [both].flat()
+      const took = typeof tookMs === 'number' && tookMs >= 0 ? tookMs : undefined
+      if (STAGES.has(String(stage)) && isWithin('stage', STAGES_MAX)) outside.stage(stage as never, took)
     },
     bytes: (both) => {
       const [done, total] = Array.isArray(both) ? both.map(Number) : []

@@ -28,7 +28,7 @@ export async function work(inUnit: boolean): Promise<number> {
   const opened = `/proc/self/fd/${FEED_FD}`
   let channel: WorkerChannel | null = null
   const outside: Outside = {
-    stage: (stage) => channel?.tell('stage', stage),
+    stage: (stage, tookMs) => channel?.tell('stage', [stage, tookMs ?? null]),
     bytes: (done, total) => channel?.tell('bytes', [done, total]),
     note: (line) => channel?.tell('note', line),
     supervisor: (receipt) => supervisorAcross(receipt, (name) => (channel as WorkerChannel).call(name, null)),

@@ -185,12 +185,12 @@ function healthIn(said: Line): string | null {
   if (recordOf(crashes)['isLooping'] === true) return 'crashing'
   if (recordOf(said['instance'])['id'] === undefined)
     return word === 'activating' ? 'starting' : said['exit'] === EXIT.down ? 'down' : 'stopped'
-  if (said['state'] === 'in_flight') return 'moving'
+  if (said['state'] === 'in_flight') return 'switching'
   const health = said['health']
-  if (typeof health === 'string') return 'unwell'
-  if (typeof health === 'number' && Math.floor(health / 100) !== 2) return `unwell (${health})`
+  if (typeof health === 'string') return 'unhealthy'
+  if (typeof health === 'number' && Math.floor(health / 100) !== 2) return `unhealthy (${health})`
   if (said['probation'] !== null && said['probation'] !== undefined) return 'on probation'
-  return typeof health === 'number' ? 'well' : 'answers'
+  return typeof health === 'number' ? 'healthy' : 'answers'
 }
 
 function problemIn(said: Line): string | null {

@@ -43,7 +43,7 @@ export async function uninstall(context: Context): Promise<number> {
     ...kept.map((what) => `kept: ${what}`),
     ...(kept.length === 0 || flags.purge
       ? []
-      : ['the next install reuses what was kept; to remove it, install again, then run `uninstall --purge`']),
+      : ['the next install reuses what was kept; if nobody needs it any more, delete it by hand']),
   ])
 }
 

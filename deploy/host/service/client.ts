@@ -16,6 +16,7 @@ import {
   type PolicyReport,
   reasonOf,
   type Stage,
+  STAGES,
   type Status,
   type VersionReport,
   untilWell,
@@ -29,7 +30,8 @@ import { refuseStranger } from './listener.ts'
 type Shown = Stage | 'wait'
 
 export interface Watcher {
-  stage(stage: Shown): void
+  /** `tookMs`: what the service says that the stage before has taken; absent: it does not say */
+  stage(stage: Shown, tookMs?: number): void
   bytes(done: number, total: number): void
   note?(message: string): void
   /** called with each answer, of the predecessor or the successor */
@@ -142,7 +144,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       throw new BatonError('interrupted', `the service no longer has a record of operation ${id}`)
     }
     if (operation !== null) {
-      const { progress } = operation
+      const { progress, durations } = operation
       const tellBytes = () => {
         if (progress !== null) watcher.bytes(progress.bytes, progress.totalBytes)
       }
@@ -150,9 +152,11 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       // what stands before a wait is over
       if (next !== stage && !(stage === 'wait' && next === 'verify')) {
         if (stage === 'download') tellBytes() // its end comes between two looks
-        // a wait stands in a stage, which may have begun since the last look
-        if (next === 'wait' && stage !== operation.stage) watcher.stage(operation.stage)
-        watcher.stage((stage = next))
+        // a wait stands in a stage, and a stage may have begun since the last look, or also ended
+        for (const one of shownFrom(stage, next, operation)) {
+          const tookMs = stage === null || stage === 'wait' || stage === 'download' ? undefined : durations[stage]
+          watcher.stage((stage = one), tookMs)
+        }
       }
       if (stage === 'download' || stage === 'swap') tellBytes()
       last = operation
@@ -248,6 +252,13 @@ function tellsOfSilence(mostMs: number, note?: (message: string) => void): (sile
     const [now, most] = [silentMs, mostMs].map((ms) => Math.round(ms / 1000))
     note?.(`the service has not responded for ${now} s: it may be starting (waiting at most ${most} s)`)
   }
+}
+
+/** What comes after `stage` up to `next`, those included that the service has timed since the last look. */
+function shownFrom(stage: Shown | null, next: Shown, { stage: at, durations }: Operation): Shown[] {
+  const from = stage === null ? -1 : STAGES.indexOf(stage === 'wait' ? at : stage)
+  const missed = STAGES.slice(from + 1, STAGES.indexOf(at)).filter((one) => durations[one] !== undefined)
+  return [...missed, ...(next === 'wait' && stage !== at ? [at] : []), next]
 }
 
 function operationWith(status: Status, id: string): Operation | null {

@@ -10,7 +10,8 @@ export const HOST_STAGES = [...STAGES, 'wait', 'unpack', 'start', 'probation', '
 export type HostStage = (typeof HOST_STAGES)[number]
 
 export interface Outside {
-  stage(stage: HostStage): void
+  /** `tookMs`: of the stage before, if the service says so */
+  stage(stage: HostStage, tookMs?: number): void
   bytes(done: number, total: number): void
   note(line: string): void
   /** starts and stops this install, with and without systemd */
