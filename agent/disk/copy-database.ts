@@ -72,7 +72,7 @@ export async function lookBy(executable: string, database: string): Promise<Data
   return isObject(look) ? (look as unknown as DatabaseLook) : null
 }
 
-/** How many rows `more` has that `than` has not, in the tables of both; null if nobody could count them. Never throws. */
+/** How many rows `more` has that `than` has not; null if nobody could count them. Never throws. */
 export async function rowsBetween(executable: string, paths: RowsBetween): Promise<number | null> {
   const counted = order(executable, { [ROWS_ORDER]: JSON.stringify(paths) }, SCHEMA_MAX_MS)
   const { code, answer } = await counted.catch(() => REFUSED)

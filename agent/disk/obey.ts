@@ -78,23 +78,32 @@ async function schemaHere(path: string): Promise<number> {
   }
 }
 
-/** By SQLite's own row number, so that rows which a migration has removed do not hide those that were added. */
-function rowsBetweenHere({ more, than }: RowsBetween): number {
+/**
+ * By SQLite's own row number, so that rows which a migration has removed do not hide those that were added. Null if that cannot tell: rows
+ * are in a table that the other has not, where a migration may have moved them, or in one without row numbers.
+ */
+function rowsBetweenHere({ more, than }: RowsBetween): number | null {
   const database = openToRead(more)
   try {
     database.prepare('ATTACH ? AS kept').run(than)
     const tables = (schema: string) =>
       database
-        .prepare('SELECT name FROM pragma_table_list WHERE schema = ? AND type = ? AND NOT wr')
-        .all(schema, 'table')
-        .map(({ name }) => String(name))
-    const known = new Set(tables('kept'))
-    const both = tables('main').filter((name) => known.has(name) && !name.startsWith('sqlite_'))
-    return both.reduce((sum, name) => {
+        .prepare(
+          "SELECT name, wr FROM pragma_table_list WHERE schema = ? AND type = 'table' AND name NOT LIKE 'sqlite_%'",
+        )
+        .all(schema)
+        .map(({ name, wr }) => ({ name: String(name), isNumbered: wr === 0 }))
+    const known = new Set(tables('kept').map(({ name }) => name))
+    let sum = 0
+    for (const { name, isNumbered } of tables('main')) {
       const table = `"${name.replaceAll('"', '""')}"`
-      const added = `SELECT count(*) AS n FROM main.${table} WHERE _rowid_ NOT IN (SELECT _rowid_ FROM kept.${table})`
-      return sum + Number(database.prepare(added).get()?.['n'])
-    }, 0)
+      const isComparable = isNumbered && known.has(name)
+      const added = isComparable ? ` WHERE _rowid_ NOT IN (SELECT _rowid_ FROM kept.${table})` : ''
+      const rows = Number(database.prepare(`SELECT count(*) AS n FROM main.${table}${added}`).get()?.['n'])
+      if (rows > 0 && !isComparable) return null
+      sum += rows
+    }
+    return sum
   } finally {
     database.close()
   }

@@ -161,7 +161,7 @@ async function owe({ disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirec
   await writeOwed(disk, stateDirectory, owed)
 }
 
-/** The containers' switch is over: the mark means nothing any more. It stays if it tells what was exchanged; null: nothing. */
+/** The containers' switch is over: nobody follows the mark any more. It stays if it tells of other data; resolves to what was exchanged; null: nothing. */
 export async function settleContainers(
   { disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>,
   executable: string,
@@ -169,17 +169,16 @@ export async function settleContainers(
   const mark = readMark(stateDirectory)
   if (mark?.containers === undefined || mark.moving !== null) return null
   for (const path of leftByMark(stateDirectory, mark)) await disk.remove(path)
+  const over = { ...mark, containers: [], ended: mark.containers }
   if (mark.exchanged === null) {
-    await disk.remove(markPath(stateDirectory))
+    // an update with no way back went through: a rollback must know which copy has the data from before it
+    if (mark.other === null || mark.other.tag === mark.owner) await disk.remove(markPath(stateDirectory))
+    else await disk.writeWhole(markPath(stateDirectory), JSON.stringify(over), 0o600)
     return null
   }
   const { aside, restored } = mark.exchanged
   const rows = mark.rows ?? (await rowsBetween(executable, { more: aside, than: restored }))
-  await disk.writeWhole(
-    markPath(stateDirectory),
-    JSON.stringify({ ...mark, containers: [], ended: mark.containers, rows }),
-    0o600,
-  )
+  await disk.writeWhole(markPath(stateDirectory), JSON.stringify({ ...over, rows }), 0o600)
   return { aside, restored, rows }
 }
 

@@ -89,7 +89,7 @@ export function triedBefore(
 export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'untried'>, string>> = {
   reversible: 'can be rolled back',
   irreversible: 'cannot be rolled back',
-  unproven: 'can probably be rolled back',
+  unproven: 'rollback not verified',
 }
 
 /** One line for a person. */

@@ -135,7 +135,7 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
 
 /**
  * The copy that the new container has made of what the old one left when it had ended, which is newer than the one from before the trial.
- * Null: none, or it is not known any more: `settleData` forgets one that was not exchanged. `one`: one of the mark's containers.
+ * Null: none, or it is not known. `one`: one of the mark's containers.
  */
 export async function copyInSwitch(id: string, one: string, engine: Engine): Promise<SwitchCopy | null> {
   const container = await engine.container(id)
@@ -170,6 +170,19 @@ export async function lastExchange(container: ContainerInspection, engine: Engin
   return isThere ? onHostOf(container, { aside, restored, rows: mark.rows }) : null
 }
 
+/** Name of the copy of `to`'s data from before the update to `from` that had no way back and that a person allowed; null: there was no such update. */
+export async function copyBeforeIrreversible(
+  container: ContainerInspection,
+  { from, to }: { from: string | null; to: string | null },
+  engine: Engine,
+): Promise<string | null> {
+  const mark = await readMark(container, engine)
+  if (mark === null || mark.exchanged !== null || mark.containers.length > 0 || mark.other === null) return null
+  const isOf = mark.owner === from && mark.otherTag === to
+  const isThere = isOf && (await again(engine, () => engine.sizeOf(container.Id, mark.other ?? ''))) !== null
+  return isThere ? posix.basename(mark.other) : null
+}
+
 /** Where the engine's host has a path of the container; null: on no mount. Pure. */
 export function onHost({ Mounts }: ContainerInspection, path: string): string | null {
   const inside = Mounts.filter(({ Destination }) => path.startsWith(`${Destination}/`))
@@ -193,6 +206,8 @@ interface Mark {
   exchanged: { aside: string; restored: string } | null
   /** path of the copy that the other release takes */
   other: string | null
+  /** that release */
+  otherTag: string | null
   rows: number | null
 }
 
@@ -208,9 +223,10 @@ async function readMark(container: ContainerInspection, engine: Engine): Promise
   const rows = typeof said.rows === 'number' ? said.rows : null
   const exchanged = isWhole ? { aside: plainOf(aside), restored: plainOf(restored) } : null
   const ended = Array.isArray(said.ended) ? said.ended : []
-  const path = isObject(found['other']) ? found['other']['path'] : null
-  const other = typeof path === 'string' ? plainOf(path) : null
-  return { containers: said.containers, ended, owner: String(said.owner), exchanged, other, rows }
+  const { path = null, tag = null } = isObject(found['other']) ? found['other'] : {}
+  const plain = (value: unknown) => (typeof value === 'string' ? plainOf(value) : null)
+  const [other, otherTag] = [plain(path), plain(tag)]
+  return { containers: said.containers, ended, owner: String(said.owner), exchanged, other, otherTag, rows }
 }
 
 /** What a file of its state directory says; null: nothing. The container may have written anything there. */

@@ -10,9 +10,9 @@ import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
 import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, servingHolderOf, withVolume } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
-import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
+import { asItWas, type Job, type JobOrigin, releaseOf, type Site } from './job.ts'
 import * as move from './moves.ts'
-import { copiesOnHost, markData, onHost, orderCopies } from './own-data.ts'
+import { copiesOnHost, copyBeforeIrreversible, markData, onHost, orderCopies } from './own-data.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer, removeCage } from './rehearsal.ts'
 import { digestIn, failedImage, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
@@ -66,6 +66,7 @@ export async function plan(
   if (request.release === 'latest' && !isSame) await refuseFailed(target, site, nameOf(container), engine)
   const origin = originOf(container, oldImage, target, request)
   origin.compose = composed?.variable ?? null
+  if (request.release === null && request.rehearse) await refuseWithoutData(container, origin, engine)
   const held = await planHold(container, origin.repository, request, tools)
   const wanted = held?.container ?? container
   const source = { container: wanted, image: oldImage, inherited: await inheritedVolumes(container, engine) }
@@ -107,6 +108,20 @@ async function refuseFailed(target: Pulled, { failed }: Site, name: string, engi
   throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before${where}`, {
     hint: `pass its tag to try it again; \`docker rmi ${repository}:${tag}\` clears the record of the failure`,
   })
+}
+
+/** Throws schema_newer. A trial of the old release cannot show what its data have lost: it may start on less, and make empty tables. */
+async function refuseWithoutData(container: ContainerInspection, origin: JobOrigin, engine: Engine): Promise<void> {
+  const [from, to] = [origin.from, releaseOf(origin)]
+  const copy = await copyBeforeIrreversible(container, { from, to }, engine)
+  if (copy === null) return
+  const message = `the update from ${to ?? ''} to ${from ?? ''} has changed the data irreversibly`
+  throw new BatonError('schema_newer', message, { hint: wayBackTo(to ?? 'the old release', copy) })
+}
+
+/** `copy`: its name. */
+export function wayBackTo(to: string, copy: string): string {
+  return `to go back to ${to} and to the data from before the update, use \`--rollback --trial never\`, then \`--restore-state ${copy}\`; until then, ${to} runs on the changed data`
 }
 
 async function howPlanned(old: Replaced, image: ImageInspection, { engine, program }: Tools): Promise<Replacing> {

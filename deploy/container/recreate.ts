@@ -2,6 +2,7 @@
 // Must never break: until `switch` the running container is untouched; nothing that held data is ever deleted; a process killed
 // at any point leaves names and one label, from which the next run finishes the deployment or undoes it (job.ts).
 
+import { basename } from 'node:path'
 import { doneAs } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
@@ -21,7 +22,7 @@ import {
 import * as move from './moves.ts'
 import { lastExchange } from './own-data.ts'
 import type { Engine } from './engine/engine.ts'
-import { plan, planEvent, prepare } from './prepare.ts'
+import { plan, planEvent, prepare, wayBackTo } from './prepare.ts'
 import { programs, removePrograms } from './program.ts'
 import { namesFor } from './reference.ts'
 import { claims } from './refusal.ts'
@@ -86,6 +87,9 @@ async function fromTheTop(
   const hasOwnData = end.stateMoved !== null || (end.snapshot ?? origin.snapshot) !== origin.snapshot
   if (job.irreversible !== undefined && isBack && !hasOwnData)
     await tools.report({ event: 'warning', message: dataLeft(origin, job.irreversible) })
+  const copy = end.snapshot ?? origin.snapshot
+  if (job.irreversible !== undefined && end.outcome === 'updated' && copy !== null && origin.from !== null)
+    await tools.report({ event: 'note', message: wayBackTo(origin.from, basename(copy)) })
   return end.image === target.image.Id ? { ...end, digest: target.digest } : end
 }
 

@@ -299,7 +299,7 @@ function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
 }
 
 function formatMoved(moved: StateMoved): string {
-  return `the data from before the update was restored; ${formatLeft(moved)}; \`--status\` shows this again, and \`--restore-state ${basename(moved.aside)}\` restores the replaced data`
+  return `the data from before the update was restored; ${formatLeft(moved)}; \`--restore-state ${basename(moved.aside)}\` restores the replaced data`
 }
 
 /** Never calls a service down that was not asked. */

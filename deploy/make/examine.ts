@@ -130,6 +130,17 @@ const CHECKS: Record<string, Check> = {
           'set `healthPath` to a route that returns 2xx',
         ]
       : ['ok', `health at ${healthPath}`],
+  trial: async ({ database, trial }) => {
+    if (database === null) return ['ok', 'no `database`: updates make no copy of the data, and no trial']
+    const writes = trial?.requests?.some(({ method = 'GET' }) => !['GET', 'HEAD'].includes(method)) === true
+    return writes || trial?.mode === 'never'
+      ? ['ok', `database ${database}`]
+      : [
+          'warning',
+          `database ${database}, but no \`trial\` request writes to it, so no update can verify that it could be rolled back`,
+          'name one in `trial.requests`, such as a POST (docs/author/migrations.md)',
+        ]
+  },
   feed: async ({ feed, publish }) =>
     feed === null && publish === null
       ? ['ok', 'no `feed`: hosts look for releases in the folder that contains install.sh']

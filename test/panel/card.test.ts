@@ -505,13 +505,12 @@ test('an update that waits for work of the application says so, and goes on at a
 })
 
 test('the result and the history say how the release did on a copy of the data', async () => {
-  const why =
-    'v1.0.0 starts on the data that v1.1.0 leaves behind, but whether it can also write was not tested (its author can name such a request in `trial` in `baton.config.json`)'
+  const why = 'v1.0.0 starts on the data that v1.1.0 leaves behind, but whether it can also write was not tested'
   for (const [rehearsal, line] of [
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
       rehearsed({ verdict: 'unproven', reason: why, rows: null }),
-      `Tried on a copy of the data (2 s): it can probably be rolled back: ${why.replaceAll('`', '')}.`,
+      `Tried on a copy of the data (2 s): rollback not verified: ${why.replaceAll('`', '')}.`,
     ],
     [
       rehearsed({ verdict: 'untried', reason: '`trial` is `never`' }),

@@ -104,7 +104,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (presentAgain.writes === 0) {
     return {
       verdict: 'unproven',
-      reason: `${from} starts on the data that ${to} leaves behind, but whether it can also write was not tested (its author can name such a request in \`trial\` in \`baton.config.json\`)`,
+      reason: `${from} starts on the data that ${to} leaves behind, but whether it can also write was not tested`,
     }
   }
   return { verdict: 'reversible', reason: `${from} can read and write the data as ${to} leaves it` }

@@ -212,7 +212,7 @@ export const en = {
   'work.cut': 'Work cut off before it finished: {work}.',
   'tried.reversible': 'Tried on a copy of the data ({what}): it can be rolled back.',
   'tried.irreversible': 'Tried on a copy of the data ({what}): it cannot be rolled back.',
-  'tried.unproven': 'Tried on a copy of the data ({what}): it can probably be rolled back.',
+  'tried.unproven': 'Tried on a copy of the data ({what}): rollback not verified.',
   'tried.untried': 'Not tried on a copy of the data.',
   'tried.rows': 'rows: {n}; ',
   'handover.ms': 'Switched in {ms}.',

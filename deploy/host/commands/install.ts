@@ -14,7 +14,16 @@ import {
   type Receipt,
   sha256OfFile,
 } from '../../../agent/install.ts'
-import { BatonError, compareTags, isDone, type Release, wishesOf } from '../../../agent/words.ts'
+import {
+  badEntry,
+  type BadRelease,
+  BatonError,
+  compareTags,
+  isDone,
+  type Release,
+  type Skip,
+  wishesOf,
+} from '../../../agent/words.ts'
 import { runInPlace } from '../../lib/shell.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
 import { formatPause } from '../../lib/switch.ts'
@@ -51,13 +60,17 @@ export async function install(context: Context, argv: readonly string[]): Promis
   const asked = flags.release ?? set.release
   const wanted = parseRelease(asked)
   const { chosen, layout } = await chooseFor(context)
-  const other = await installOther(context, chosen.choices.feed, asked, argv)
-  if (other !== null) return other
   const owner = ownerOf(layout, chosen.choices.feed, chosen.choices.service)
   let side: OpenSide | null = null
   const open = async () => (side ??= await openSide(owner, report, environment, deadlineOf(context, true)))
   try {
     const withUser = layout.scope === 'user' || (await findId(layout.user)) !== null
+    const failed = async () =>
+      withUser
+        ? await (await open()).side.failed({ stateDirectory: layout.stateDirectory, configPath: layout.configPath })
+        : []
+    const other = await installOther(context, { feed: chosen.choices.feed, release: asked, failed }, argv)
+    if (other !== null) return other
     await assertPlace(layout, chosen, await receiptOf(layout), withUser ? open : null)
     const receipt = await receiptOf(layout)
     const { basePath } = ownRelease()
@@ -226,12 +239,11 @@ const FOUND = 'BATON_FOUND_LATEST'
  * Installs another release than this program's: install.sh fetches only the release whose checksum it holds, so this program finds, verifies
  * and runs a newer one, or one named by its tag, from a folder that only the user of this command can write in. It trusts the root keys that
  * it was built with. Null if this program's own release was asked for; else the exit code of the other one. `feed`: where to look
- * for it.
+ * for it. `failed`: the releases that failed on this host, which are never the latest.
  */
 async function installOther(
   context: Context,
-  feed: string,
-  release: string | null,
+  { feed, release, failed }: { feed: string; release: string | null; failed: () => Promise<BadRelease[]> },
   argv: readonly string[],
 ): Promise<number | null> {
   const { service, tag, environment, report } = context
@@ -239,9 +251,18 @@ async function installOther(
   if (release === null || release === tag || (release === 'latest' && environment[FOUND] === tag)) return null
   await using open = openFeed(feed, { service, stateDirectory: null })
   report.stage('check')
-  const found = release === 'latest' ? await newestOf(open) : await open.byTag(release)
-  if (found === null) throw new BatonError('release_not_found', `${feed} has no release`)
-  if (release === 'latest' && compareTags(found.tag, tag) <= 0) return null // never downgrade: a mirror may lag
+  const bad = release === 'latest' ? await failed() : []
+  const skip: Skip = ({ tag: one, asset }) => badEntry(bad, one, asset.sha256) !== null
+  const found = release === 'latest' ? await newestOf(open, skip) : await open.byTag(release)
+  const isBad = badEntry(bad, tag, null) !== null
+  if (found === null)
+    throw new BatonError(
+      'release_not_found',
+      `${feed} has no release${bad.length === 0 ? '' : ' that did not fail here'}`,
+    )
+  for (const one of bad.filter((entry) => compareTags(entry.tag, found.tag) > 0))
+    report.note(`${one.tag} is newer, but failed here at ${one.at}; \`install ${one.tag}\` tries it again`)
+  if (release === 'latest' && compareTags(found.tag, tag) <= 0 && !isBad) return null // never downgrade: a mirror may lag
   // the service's user reads it during the install
   await using folder = await temporaryFolder(`${service}-install.`, 0o755)
   const path = join(folder.path, service)
@@ -252,9 +273,9 @@ async function installOther(
   return await runInPlace([path, 'install', ...argv], { env }, ['SIGINT', 'SIGTERM'])
 }
 
-/** Installs the newest release or nothing: a feed that withholds the newest must not be able to choose an older one. */
-async function newestOf(feed: Feed): Promise<Release | null> {
-  const { release, problem } = await feed.latest(() => false)
+/** The newest release that is not skipped, or nothing: a feed that withholds it must not be able to choose an older one. */
+async function newestOf(feed: Feed, skip: Skip): Promise<Release | null> {
+  const { release, problem } = await feed.latest(skip)
   if (problem !== null) throw problem
   return release
 }

@@ -6,6 +6,7 @@ import { type Lock, makeDisk, type Receipt, runVersion, takeLock } from '../../.
 import { BatonError } from '../../../agent/words.ts'
 import { examine, type Checks } from '../doctor/doctor.ts'
 import type { Subject } from '../doctor/finding.ts'
+import { badOf } from './advice.ts'
 import { detachedSupervisor } from '../supervisor/detached.ts'
 import { connect } from './client.ts'
 import { assertValid, readAccess } from './configuration.ts'
@@ -66,6 +67,9 @@ export function makeSide(outside: Outside, own: { path: string }) {
       assertAtRest(receipt, timeoutMs, inner),
     foresee: ({ receipt, request }: Asked) => foresee(receipt, request, inner),
     look: ({ receipt, check }: { receipt: Receipt; check: boolean }) => look(receipt, check, inner),
+    /** releases that failed on this host */
+    failed: ({ stateDirectory, configPath }: Pick<Receipt, 'stateDirectory' | 'configPath'>) =>
+      badOf({ stateDirectory, configPath }),
     releases: (receipt: Receipt) => listReleases(receipt, inner),
     cancel: (receipt: Receipt) => cancelOperation(receipt, inner),
     pause: ({ receipt, until }: { receipt: Receipt; until: string | null }) => pauseUpdates(receipt, until),
