@@ -154,15 +154,16 @@ test('which words start a service, and which a tool beside it', () => {
   for (const [args, typed, starts] of cases) is(startsService(words(typed), words(args)), starts, `${args} | ${typed}`)
 })
 
-test('who has built a release is told to publish it, and to make its image if the project names one', () => {
+test('who has built a release is told to publish it, or to make its image', () => {
   const told = (more: object) => afterBuild(parseProject({ service: 'shop', entry: 'a.js', ...more }, '/x'), 'v1.0.0')
   const publish = '/srv/releases'
-  equal(told({ publish }), ['next: npx baton publish v1.0.0'])
+  const image = 'or, for containers: npx baton image v1.0.0 --repository <registry/name>'
+  equal(told({ publish }), ['next: npx baton publish v1.0.0', image])
   equal(told({ publish, image: 'registry.example/shop' }), [
     'next: npx baton publish v1.0.0',
     'or, for containers: npx baton image v1.0.0',
   ])
-  equal(told({ publish, root: 'root.json' }), ['next: npx baton trust sign', 'then: npx baton publish v1.0.0'])
+  equal(told({ publish, root: 'root.json' }), ['next: npx baton trust sign', 'then: npx baton publish v1.0.0', image])
   match(told({}).join('\n'), /^next: npx baton publish v1\.0\.0 --to </)
 })
 

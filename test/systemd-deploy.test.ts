@@ -56,6 +56,12 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
   is(bad.code, 8, bad.stderr)
   match(bad.stderr, 'v1.0.0 is running again')
   is((await host.status()).instance.version, 'v1.0.0')
+  // the release has failed the operator's own question: the cause is in the status, and only its tag tries it again
+  match(
+    (await host.cli('status')).stdout,
+    /^last +rollback v1\.1\.0 to v1\.0\.0: .* \(expected 2xx from http:\S+nothing-here, got 404\)$/m,
+  )
+  match((await host.cli('releases')).stdout, /^v1\.1\.0 .*bad: expected 2xx from http:\S+nothing-here, got 404 /m)
   const good = await deploy('--release', 'v1.1.0', '--health-url', 'http://127.0.0.1:8080/healthz', '--json')
   is(good.code, 0, good.stderr)
   const last = eventsIn(good.stdout).at(-1)

@@ -116,6 +116,8 @@ export function finishOperation(
   if (operation.to === null) return
   if (end.blame !== undefined && end.blame !== null) {
     markBad(state, operation.to, operation.sha256, operation.error?.message ?? `${end.outcome}`, end.blame)
+  } else if (operation.bad !== undefined && isDone(end.outcome)) {
+    markBad(state, operation.from, null, operation.bad)
   } else if (isDownload && isDone(end.outcome)) {
     state.bad = without(state.bad, operation.to, operation.sha256)
   }

@@ -2,7 +2,7 @@
 
 import { reasonOf } from '../words/errors.ts'
 import { parseTag } from '../words/release.ts'
-import type { Allowed, Operation, Status, VersionReport } from '../words/state.ts'
+import type { Allowed, AllowedBack, Operation, Status, VersionReport } from '../words/state.ts'
 import type { Updater } from './routes.ts'
 
 /** Each throws BatonError with the code that the endpoint would answer. Whom to allow it is the caller's to decide. */
@@ -11,7 +11,7 @@ export interface Calls {
   check(): Promise<VersionReport>
   /** Resolves once the operation has begun. `tag`: default the newest release */
   update(tag?: string | null, allowed?: Partial<Allowed>): Promise<Operation>
-  rollback(allowed?: Partial<Omit<Allowed, 'allowIrreversible'>>): Promise<Operation>
+  rollback(allowed?: Partial<AllowedBack>): Promise<Operation>
   /** Calls `heard` with each status that is new from now on, until the returned function is called. An install that is not managed has none. */
   on(event: 'change', heard: (status: Status) => void): () => void
 }

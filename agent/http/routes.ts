@@ -2,18 +2,19 @@
 // Decides nothing about an update: reads the request, asks the updater, writes the answer.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { asBatonError, BatonError, unexpectedAnswer } from '../words/errors.ts'
+import { asBatonError, BatonError } from '../words/errors.ts'
 import { type Answer, assertOneHost, etagOf, problemOf, readBody, send, textOf } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
 import { series } from '../words/series.ts'
-import type { Allowed, Operation, PolicyReport, Status, VersionReport } from '../words/state.ts'
+import type { Allowed, AllowedBack, Operation, PolicyReport, Status, VersionReport } from '../words/state.ts'
+import { unexpectedAnswer } from '../words/unexpected.ts'
 
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
   /** `tag` null: the newest. Throws irreversible for a release that is known to have no way back, unless that is allowed. */
   update(tag: string | null, allowed: Allowed): Promise<Operation>
-  rollback(allowed: Omit<Allowed, 'allowIrreversible'>): Promise<Operation>
+  rollback(allowed: AllowedBack): Promise<Operation>
   /** Has the operation in flight wait for work no longer. Throws too_late if there is none that does. */
   proceed(): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
@@ -112,7 +113,13 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       }),
     )
   const rollback = async (fields: Fields) =>
-    accepted(await updater.rollback({ restoreState: is(fields, 'restoreState'), now: is(fields, 'now') }))
+    accepted(
+      await updater.rollback({
+        restoreState: is(fields, 'restoreState'),
+        now: is(fields, 'now'),
+        bad: fields['bad'] as string,
+      }),
+    )
   return new Map<string, Endpoint>([
     ['', { POST: [['tag', 'allowIrreversible', 'restoreState', 'now'], update] }],
     ['/check', { POST: [[], async () => ok(await updater.check())] }],
@@ -124,7 +131,7 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
     ],
     ['/cancel', { POST: [[], async () => ok(await updater.cancel())] }],
     ['/proceed', { POST: [[], async () => ok(await updater.proceed())] }],
-    ['/rollback', { POST: [['restoreState', 'now'], rollback] }],
+    ['/rollback', { POST: [['restoreState', 'now', 'bad'], rollback] }],
   ])
 }
 

@@ -22,8 +22,17 @@ import type { Alone } from './schedule/proven.ts'
 import type { Release } from '../words/release.ts'
 import { refuseBarred } from './barrier.ts'
 import { makeStages, type Stages } from './stages.ts'
-import { type Allowed, isDone, type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
+import {
+  type Allowed,
+  BAD_REASON_MAX,
+  isDone,
+  type Kind,
+  type Operation,
+  type Outcome,
+  type Stage,
+} from '../words/state.ts'
 import { hasBackup, noBackup } from './steps/swap.ts'
+import { plainOf } from '../words/said.ts'
 import { isResting } from '../words/waits.ts'
 import { rollBack, update } from './story.ts'
 
@@ -41,6 +50,8 @@ export interface Asked extends Partial<Omit<Allowed, 'now'>> {
   tag: string | null
   /** the service asks by itself, by its operator's rules; absent: a person asks */
   alone?: AloneRequest
+  /** see `AllowedBack` */
+  bad?: string
 }
 
 /** What the service asks for by itself. */
@@ -97,6 +108,7 @@ export interface Running {
  */
 export async function begin(install: ManagedInstall, request: OperationRequest, restart: Restart): Promise<Running> {
   const { journal, places } = install
+  refuseBadReason(request.bad)
   if (request.kind === 'update') await install.feed.load()
   if (request.kind === 'rollback' && !(await exists(places.backup))) throw noBackup(places)
   await refuseAtOnce(install, request)
@@ -116,6 +128,7 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
       startedAt: new Date().toISOString(),
     })
     if (request.alone !== undefined) operation.by = 'schedule'
+    if (request.bad !== undefined) operation.bad = plainOf(request.bad)
     await journal.change((now) => void (now.operation = structuredClone(operation)))
     install.log({ event: 'operation', id: operation.id, kind: operation.kind, stage: operation.stage })
     const abort = new AbortController()
@@ -329,6 +342,12 @@ async function writeOutcome(
   sayFinished(install, operation, told)
   await dropMark(install)
   if (isDone(outcome)) await sweep(install)
+}
+
+/** Throws invalid_request. `bad`: as a request has it */
+function refuseBadReason(bad: unknown): void {
+  if (bad === undefined || (typeof bad === 'string' && bad !== '' && bad.length <= BAD_REASON_MAX)) return
+  throw new BatonError('invalid_request', `expected 1 to ${BAD_REASON_MAX} characters in \`bad\``)
 }
 
 /** A new operation, with what is known when it begins. */

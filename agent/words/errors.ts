@@ -131,11 +131,6 @@ export function asBatonError(cause: unknown, code: ErrorCode, doing: string): Ba
   return new BatonError(code, `${doing}: ${reasonOf(cause)}`, { cause })
 }
 
-/** What a client is told of an internal error: the error itself belongs in the log. */
-export function unexpectedAnswer(): BatonError {
-  return new BatonError('unexpected', "an unexpected error occurred; see the service's log")
-}
-
 /** The code of an error of Node's, such as ENOENT; '' if it has none. */
 export function codeOf(cause: unknown): string {
   return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' ? cause.code : ''

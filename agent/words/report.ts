@@ -15,6 +15,7 @@ type OfOperation =
   | 'copies'
   | 'cutWork'
   | 'by'
+  | 'bad'
 
 /** `reportOf` makes it. */
 export interface OperationReport extends Pick<Operation, OfOperation>, Omit<HandoverReport, 'switchMs' | 'pauseMs'> {
@@ -32,13 +33,13 @@ export interface OperationReport extends Pick<Operation, OfOperation>, Omit<Hand
 
 /** Pure. `probation`: the current one, see `Status`. */
 export function reportOf(operation: Operation, probation: OnProbation | null = null): OperationReport {
-  const { id, kind, from, to, outcome, error, durations, bytes, handover, by, copies, cutWork } = operation
+  const { id, kind, from, to, outcome, error, durations, bytes, handover, by, bad, copies, cutWork } = operation
   const { trial = null, stateMoved = null } = operation
   const { switchMs = null, pauseMs = null, ...counts } = handover ?? { ...NO_HANDOVER, switchMs: null }
   const probationUntil = outcome === null ? (probation?.until ?? null) : null
   const what = { id, kind, from, to, outcome, error, durations, bytes }
   const known = { ...what, ...counts, switchMs, pauseMs, trial, stateMoved, probationUntil }
-  return { ...known, ...(copies && { copies }), ...(cutWork && { cutWork }), ...(by && { by }) }
+  return { ...known, ...(copies && { copies }), ...(cutWork && { cutWork }), ...(by && { by }), ...(bad && { bad }) }
 }
 
 export const NO_HANDOVER: Readonly<HandoverReport> = {

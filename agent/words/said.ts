@@ -9,12 +9,15 @@ export const [LINES_MAX, LINE_MAX] = [10, 200]
 /** characters of all lines in a message */
 const TOLD_MAX = 1000
 
+/** what Baton logs in every start, so that it says nothing about a failure */
+const EVERY_START = /\bbaton: (?:warning: updates are not signed|serving v|also listening on )/
+
 /**
  * One line for a message. It begins at the last line that names an error; if none does, it is the last lines. Null: no line says
  * anything.
  */
 export function lineOf(lines: readonly unknown[]): string | null {
-  const all = lines.map(String).filter(tells)
+  const all = lines.map(String).filter((line) => tells(line) && !EVERY_START.test(line))
   // an indented line belongs to an error above it, such as its cause
   const from = all.findLastIndex((line) => /^(?=\S).*error(?: \[\w+\])?:/i.test(line))
   const plain = (line: string) => plainOf(line).slice(0, LINE_MAX)
@@ -29,12 +32,9 @@ function bounded(lines: readonly string[]): string[] {
   return lines.filter((line) => (length += line.length) <= TOLD_MAX)
 }
 
-/** what Baton logs in every start, so that it says nothing about a failure */
-const EVERY_START = /\bbaton: (?:warning: updates are not signed|serving v|also listening on )/
-
 /** Whether a line is worth keeping. Not a stack frame, which would take the room of the error, nor an object's brackets. */
 export function tells(line: string): boolean {
-  return !/^\s*at |^Node\.js v/.test(line) && !EVERY_START.test(line) && /[\p{L}\p{N}]/u.test(line)
+  return !/^\s*at |^Node\.js v/.test(line) && /[\p{L}\p{N}]/u.test(line)
 }
 
 /** `a, b and 3 more`: at most `most` of the names. */

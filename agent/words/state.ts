@@ -34,6 +34,14 @@ export interface Allowed {
   now: boolean
 }
 
+/** What a person says of a rollback. */
+export interface AllowedBack extends Omit<Allowed, 'allowIrreversible'> {
+  /** why the release that it leaves is bad here, 1 to BAD_REASON_MAX characters: `latest` then passes over it. Absent: it is not */
+  bad?: string
+}
+
+export const BAD_REASON_MAX = 500
+
 /** Bytes that are downloaded. `totalBytes`: of the compressed asset, or of the delta that is taken instead, as the release announces it. */
 export interface Progress {
   bytes: number
@@ -132,6 +140,8 @@ export interface Operation {
   cutWork?: string[]
   /** the service began it by itself, by its operator's rules; absent: a person asked for it */
   by?: 'schedule'
+  /** a rollback: why the release that it leaves is bad here; absent: nobody says so */
+  bad?: string
 }
 
 /** Paths. `aside`: where the database that gave way was put. */

@@ -11,6 +11,7 @@ import { programInImage, type Sources, SOURCES } from './program.ts'
 import { cleanUp, containerStatus, recreate } from './recreate.ts'
 import { type ContainerRequest, PULLS, type Tools } from './request.ts'
 import {
+  type ContainerStep,
   type DeployEvent,
   type ContainerEnd,
   ended,
@@ -296,6 +297,8 @@ function hearSignals({ act }: ContainerSettings, report: ContainerReport): Abort
 /** reports of deployments whose switch has begun */
 const switching = new WeakSet<ContainerReport>()
 
+const WAITS: readonly ContainerStep[] = ['health', 'probation']
+
 /** With `--json`: events to stdout. Else: the plan or the status to stdout, progress to stderr. */
 function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
   const progress = createProgress({ quiet: quiet || json })
@@ -303,7 +306,8 @@ function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
     if (event.event === 'step' && event.step === 'switch') switching.add(report)
     if (json) return printJson(event)
     if (event.event === 'step' && event.step === 'revert') progress.end('failed') // what it goes back from
-    if (event.event === 'step') return progress.stage(event.step, event.detail)
+    // of a wait a person wants to know how long it was; the detail is its limit
+    if (event.event === 'step') return progress.stage(event.step, WAITS.includes(event.step) ? '' : event.detail)
     if (event.event === 'progress') return progress.bytes(event.doneBytes, event.totalBytes)
     if (event.event === 'plan' && !dryRun) return
     if (event.event === 'result' || event.event === 'error')

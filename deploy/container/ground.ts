@@ -65,7 +65,7 @@ export function forward(between: Between): Forward {
   return {
     async start() {
       const old = namesFor(job.origin.name).predecessor
-      await step(tools, 'switch', `the old container is called ${old} until the new one has proved itself`)
+      await step(tools, 'switch', `the old container is renamed to ${old} until the new one has proved itself`)
       return (order = await place.start())
     },
     async retire() {

@@ -136,11 +136,11 @@ const WORDS: readonly Word[] = [
     act(context, { 'pause-until': day, unpause: ends, all }) {
       const until = typeof day === 'string' ? day : null
       if (all === true && (until !== null || ends === true))
-        throw usage('expected no `--pause-until` or `--unpause` with `--all`')
+        throw usage('`--pause-until` and `--unpause` cannot be used with `--all`')
       if (all === true) return upgradeAll(context)
       if (until === null && ends !== true) return upgrade(context)
-      if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
-      if (context.flags.release !== null) throw usage('expected no release with `--pause-until` or `--unpause`')
+      if (until !== null && ends === true) throw usage('use either `--pause-until` or `--unpause`, not both')
+      if (context.flags.release !== null) throw usage('`--pause-until` and `--unpause` cannot be used with a release')
       return pauseCommand(context, until)
     },
   },

@@ -267,6 +267,6 @@ export function afterBuild(
   return [
     ...(root === null ? [] : ['next: npx baton trust sign']),
     `${root === null ? 'next' : 'then'}: npx baton publish ${tag}${to}`,
-    ...(image === null ? [] : [`or, for containers: npx baton image ${tag}`]),
+    `or, for containers: npx baton image ${tag}${image === null ? ' --repository <registry/name>' : ''}`,
   ]
 }

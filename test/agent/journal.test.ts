@@ -16,6 +16,22 @@ const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], 
 
 const test = suite('journal')
 
+test('a rollback that says why the release that it leaves is bad marks it, once it is done', () => {
+  for (const outcome of ['rolled_back', 'reverted'] as const) {
+    const known = {
+      id: 'a',
+      kind: 'rollback',
+      from: 'v1.2.0',
+      to: 'v1.1.0',
+      startedAt: '2026-11-24T02:00:00Z',
+    } as const
+    const state = { ...structuredClone(EMPTY), operation: { ...newOperation(known), bad: 'no answer' } }
+    finishOperation(state, { outcome, error: null })
+    const marked = state.bad.map(({ tag, reason }) => [tag, reason])
+    equal(marked, outcome === 'rolled_back' ? [['v1.2.0', 'no answer']] : [])
+  }
+})
+
 async function inFolder(body: (journal: Journal, folder: string, warnings: string[]) => Promise<void>): Promise<void> {
   await using made = await temporary('journal')
   const folder = made.path

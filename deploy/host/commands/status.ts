@@ -195,9 +195,12 @@ function lastLine(operation: Operation | (OperationReport & Operation), probatio
     ]
     return `${what}: ${told.join('; ')}`
   }
+  const why = error === null ? operation.bad : withoutWords(error.message)
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
-  return `${what}: ${outcomeText(outcome)}${at}${error === null ? '' : ` (${withoutWords(error.message)})`}`
+  // going back from a rollback is a rollback too, but for a person it goes forward
+  const isForward = kind === 'rollback' && outcome === 'rolled_back' && to !== null && compareTags(to, from) > 0
+  return `${what}: ${isForward ? 'restored' : outcomeText(outcome)}${at}${why === undefined ? '' : ` (${why})`}`
 }
 
 export async function releases(context: Context): Promise<number> {

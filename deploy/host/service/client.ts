@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { lateBy, ownCommand } from '../../../agent/install.ts'
 import {
   type Allowed,
+  type AllowedBack,
   BatonError,
   durationText,
   type ErrorCode,
@@ -105,8 +106,8 @@ export function connect({ address, basePath, token }: Access) {
       }
       return operationIn(expected(await ask('', 'POST', body), 202))
     },
-    rollback: async ({ restoreState, now }: Omit<Allowed, 'allowIrreversible'>) => {
-      const body = { ...(restoreState ? { restoreState } : {}), ...(now ? { now } : {}) }
+    rollback: async ({ restoreState, now, bad }: AllowedBack) => {
+      const body = { ...(restoreState ? { restoreState } : {}), ...(now ? { now } : {}), ...(bad ? { bad } : {}) }
       return operationIn(expected(await ask('/rollback', 'POST', body), 202))
     },
     /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */

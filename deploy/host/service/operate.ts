@@ -14,6 +14,7 @@ import {
   tagInPlace,
 } from '../../../agent/install.ts'
 import {
+  BAD_REASON_MAX,
   BatonError,
   EXIT,
   formatProgress,
@@ -134,7 +135,9 @@ function operatedFrom(operation: Operation): Operated {
   const code = error !== null && MEANINGS[error.code].exit === EXIT.reverted ? error.code : 'restart_failed'
   const costs = [formatPause(report), formatCut(report)].filter((cost) => cost !== null)
   const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
-  const told = `${what} failed, and ${from} is running again${costs.length === 0 ? '' : ` (${costs.join('; ')})`}: ${message}`
+  // "v1.2.0 failed during probation: it …" need not say twice what failed
+  const [, early = `${what} failed`, why = message] = /^(v\S+ failed during probation): (.*)$/s.exec(message) ?? []
+  const told = `${early}, and ${from} is running again${costs.length === 0 ? '' : ` (${costs.join('; ')})`}: ${why}`
   return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }
 }
 
@@ -238,7 +241,7 @@ async function goBack(
       receipt,
       client,
       status,
-      { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState },
+      { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState, bad: fault.slice(0, BAD_REASON_MAX) },
       outside,
     )
   } catch (cause) {

@@ -14,6 +14,8 @@ export interface Operate extends Allowed {
   healthTimeoutMs: number
   /** must answer 2xx too, asked from probation on */
   healthUrl: string | null
+  /** a rollback: see AllowedBack */
+  bad?: string
 }
 
 /** How an operation ended; an expected failure is a value here, not an exception. */

@@ -68,8 +68,7 @@ export function makeSide(outside: Outside, own: { path: string }) {
     foresee: ({ receipt, request }: Asked) => foresee(receipt, request, inner),
     look: ({ receipt, check }: { receipt: Receipt; check: boolean }) => look(receipt, check, inner),
     /** releases that failed on this host */
-    failed: ({ stateDirectory, configPath }: Pick<Receipt, 'stateDirectory' | 'configPath'>) =>
-      badOf({ stateDirectory, configPath }),
+    failed: badOf,
     releases: (receipt: Receipt) => listReleases(receipt, inner),
     cancel: (receipt: Receipt) => cancelOperation(receipt, inner),
     pause: ({ receipt, until }: { receipt: Receipt; until: string | null }) => pauseUpdates(receipt, until),
