@@ -302,10 +302,13 @@ const WAITS: readonly ContainerStep[] = ['health', 'probation']
 /** With `--json`: events to stdout. Else: the plan or the status to stdout, progress to stderr. */
 function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
   const progress = createProgress({ quiet: quiet || json })
+  let last: ContainerStep | null = null
   const report: ContainerReport = (event: DeployEvent): void => {
     if (event.event === 'step' && event.step === 'switch') switching.add(report)
     if (json) return printJson(event)
     if (event.event === 'step' && event.step === 'revert') progress.end('failed') // what it goes back from
+    if (event.event === 'step' && event.step === last) return progress.detail(event.detail)
+    if (event.event === 'step') last = event.step
     // of a wait a person wants to know how long it was; the detail is its limit
     if (event.event === 'step') return progress.stage(event.step, WAITS.includes(event.step) ? '' : event.detail)
     if (event.event === 'progress') return progress.bytes(event.doneBytes, event.totalBytes)

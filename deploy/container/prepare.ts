@@ -183,6 +183,8 @@ export async function prepare(
     origin.snapshotOnHost = copy === null ? null : onHost(container, copy.path)
     origin.copies = copiesOnHost(container, taken.copies)
     if (taken.owesMs !== null) origin.owesMs = taken.owesMs
+    const isEmpty = taken !== NOTHING_TAKEN && copy === null && taken.copies.length === 0 && taken.owesMs === null
+    if (isEmpty) await step(tools, 'snapshot', 'nothing to copy')
   }
   if (request.rehearse && copy === null && !isSameImage(origin, target))
     await report({ event: 'note', message: formatUntried(whyUntried(taken)) })

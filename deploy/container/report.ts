@@ -142,7 +142,7 @@ export interface EndEvent extends Omit<ContainerEnd, 'error'> {
 export type ContainerReport = (event: DeployEvent) => void | Promise<void>
 
 /** how the end of `downMeasured` says that clients waited, where others are refused */
-export const HELD = ' through its holder, where clients wait during a switch'
+export const HELD = ' through its holder'
 
 const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   from: null,
@@ -231,7 +231,7 @@ function formatEnd(event: EndEvent): string[] {
   const { copies, stateMoved, healthy } = event
   if (outcome === 'planned') {
     const would = event.would === 'up_to_date' ? 'is already up to date' : `would be ${wordOf(event.would, event)}`
-    return [`planned: ${container} ${would}; nothing has changed, except that the image is on this host now`]
+    return [`planned: ${container} ${would}; nothing has changed, but the image may have been pulled`]
   }
   if (outcome === 'status') return formatStatus(event)
   const told = wordOf(outcome, event)
@@ -284,8 +284,9 @@ function nameOfImage(text: string): string {
 }
 
 /** A container that moves is of the same release before and after. */
-function wordOf(outcome: ContainerEnd['outcome'] | null, { moved }: EndEvent): string {
-  if (outcome !== 'updated' || moved === null) return outcome === null ? 'left as it is' : outcomeText(outcome)
+function wordOf(outcome: ContainerEnd['outcome'] | null, { moved, from, to }: EndEvent): string {
+  if (outcome !== 'updated' || moved === null)
+    return outcome === null ? 'left as it is' : outcomeText(outcome, { from, to })
   return moved === 'hold' ? 'moved behind a holder' : 'moved out from behind its holder'
 }
 

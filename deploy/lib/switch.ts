@@ -1,6 +1,6 @@
 // Formats an operation, its switch and a rehearsal for people. Pure.
 
-import { formatRehearsal, type Operation, type Rehearsal, type Status } from '../../agent/words.ts'
+import { compareTags, formatRehearsal, isTag, type Operation, type Rehearsal, type Status } from '../../agent/words.ts'
 
 /** what most load balancers and webhook senders bear before they give a request up, milliseconds */
 const BORNE_MS = [3000, 10_000] as const
@@ -11,10 +11,16 @@ export function isBorne(pauseMs: number): boolean {
   return pauseMs < BORNE_MS[0]
 }
 
-/** `rolled back`: how an operation ended, in words. */
-export function outcomeText(outcome: string): string {
-  return outcome.replaceAll('_', ' ')
+/** `rolled back`: how an operation ended, in words. For a person, a rollback of a rollback goes forward. */
+export function outcomeText(
+  outcome: string,
+  { from, to }: { from: string | null; to: string | null } = NO_WAY,
+): string {
+  const isForward = outcome === 'rolled_back' && isTag(from) && isTag(to) && compareTags(to, from) > 0
+  return isForward ? 'restored' : outcome.replaceAll('_', ' ')
 }
+
+const NO_WAY = { from: null, to: null }
 
 /** What an operation under way is doing, for a person: `in the download stage`. `probation`: what is on probation, null: nothing. */
 export function stageText({ stage }: Pick<Operation, 'stage'>, probation: Status['probation']): string {

@@ -57,7 +57,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   for (const path of ['HostConfig.PortBindings', 'HostConfig.GroupAdd', 'Config.Env.BATON_HOLDER', 'HostConfig.Binds'])
     ok(paths.includes(path), `${path} of ${paths.join(', ')}`)
   equal(told(dry), [
-    'planned: moved would be moved behind a holder; nothing has changed, except that the image is on this host now',
+    'planned: moved would be moved behind a holder; nothing has changed, but the image may have been pulled',
   ])
   equal((await engine.inspect('moved')).Id, before.Id)
   await rejects(engine.inspect('moved-holder'))
@@ -95,10 +95,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
       updated = await deployIn(engine, { container: 'moved', release: 'v1.1.0' })
     }),
   )
-  match(
-    told(updated).join('\n'),
-    /^updated: moved runs v1\.1\.0; requests waited up to [^]* through its holder, where clients wait during a switch/,
-  )
+  match(told(updated).join('\n'), /^updated: moved runs v1\.1\.0; requests waited up to [^]* through its holder/)
   equal(updated.refused, null)
 
   const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })

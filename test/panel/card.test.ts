@@ -275,8 +275,8 @@ test('work that was not waited for to its end is named by the outcome and the hi
   Object.assign(stub.world.status, { operation: updated, history: [updated] })
   Object.assign(stub.world.status.instance, { version: 'v1.1.0' })
   await signIn(page, stub.url, TOKEN)
-  await shown(page, '#outcomeReason', 'Work cut off before it finished: export <b>, mail.')
-  await shown(page, '#history .reason', 'Work cut off before it finished: export <b>, mail · took 40 s')
+  await shown(page, '#outcomeReason', 'Interrupted before it finished: export <b>, mail.')
+  await shown(page, '#history .reason', 'Interrupted before it finished: export <b>, mail · took 40 s')
   assertQuiet(watched)
 })
 

@@ -209,7 +209,7 @@ export const en = {
   'text.unconfirmed': 'The update log reports success, but {version} is running instead of {to}.',
   'text.cancelled': 'Nothing has changed; {from} is still running.',
   left: 'The data from before the update was restored. Rows written after the update: {rows}. They are still in the database that was replaced, `{aside}`.',
-  'work.cut': 'Work cut off before it finished: {work}.',
+  'work.cut': 'Interrupted before it finished: {work}.',
   'tried.reversible': 'Tried on a copy of the data ({what}): it can be rolled back.',
   'tried.irreversible': 'Tried on a copy of the data ({what}): it cannot be rolled back.',
   'tried.unproven': 'Tried on a copy of the data ({what}): rollback not verified.',

@@ -198,9 +198,7 @@ function lastLine(operation: Operation | (OperationReport & Operation), probatio
   const why = error === null ? operation.bad : withoutWords(error.message)
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
-  // going back from a rollback is a rollback too, but for a person it goes forward
-  const isForward = kind === 'rollback' && outcome === 'rolled_back' && to !== null && compareTags(to, from) > 0
-  return `${what}: ${isForward ? 'restored' : outcomeText(outcome)}${at}${why === undefined ? '' : ` (${why})`}`
+  return `${what}: ${outcomeText(outcome, { from, to })}${at}${why === undefined ? '' : ` (${why})`}`
 }
 
 export async function releases(context: Context): Promise<number> {
