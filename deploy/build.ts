@@ -98,7 +98,7 @@ async function runBuild(argv: readonly string[]): Promise<number> {
     const progress = createProgress({ quiet: values.quiet })
     for (const [signal, exitCode] of SIGNALS) {
       process.once(signal, () => {
-        progress.end('failed', `ended by ${signal}`)
+        progress.end('failed', `stopped by ${signal}`)
         exitAtOnce(exitCode)
       })
     }

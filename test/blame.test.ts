@@ -12,7 +12,13 @@ import { writersIn } from '../agent/disk/own-lock.ts'
 import { switchFailure } from '../agent/handover/give/trial.ts'
 import { killsIn, memoryEventsOf, memoryKills } from '../agent/sockets/memory.ts'
 import { rescue } from '../agent/update/rescue.ts'
-import { hindranceOf, isBlameless, KILLED_FOR_MEMORY, KNOWS_NO_SWITCH } from '../agent/words/blame.ts'
+import {
+  hindranceOf,
+  isBlameless,
+  KILLED_FOR_MEMORY,
+  KILLED_FOR_MEMORY_ONCE,
+  KNOWS_NO_SWITCH,
+} from '../agent/words/blame.ts'
 import { withoutWords } from '../agent/words/wrote.ts'
 import type { Operation, VersionReport } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -40,6 +46,7 @@ const ENDS: readonly (readonly [how: string, said: string | null, lack: string |
   ['it exited with code 1', 'Error: spawn Cannot allocate memory', MEMORY],
   ['it exited with code 1', 'Error: spawn /bin/true EAGAIN', 'this host cannot start any more processes or threads'],
   [KILLED_FOR_MEMORY, null, MEMORY],
+  [KILLED_FOR_MEMORY_ONCE, null, MEMORY],
   ['oom-kill', null, MEMORY],
   ['it exited with code 1', 'Error: database is locked', LOCK],
   ['it exited with code 1', 'SqliteError [SQLITE_BUSY]: database is locked', LOCK],

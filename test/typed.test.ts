@@ -164,10 +164,17 @@ test('the command of a service: help in each way, exit codes, its version, and w
   ]
   equal([help.code, help.stderr, same.stdout], [EXIT.done, '', help.stdout])
   match(help.stdout, /upgrade \[OPTIONS\] \[TAG\]/)
-  match(help.stdout, /`--help --all` shows \d+ more flags; `help exit-codes` explains the exit codes\n$/)
+  match(
+    help.stdout,
+    /`--help --all` shows \d+ more flags; `help exit-codes` explains the exit codes, `help CODE` the code of an error\n$/,
+  )
   is(/--lock-timeout|exit:/.test(help.stdout), false, help.stdout)
   match(all.stdout, /--lock-timeout=<30s\|5m\|2h\|1d>.*0: do not wait/)
   match((await service('help', 'exit-codes')).stdout, /^ {2}6 {2}locked/m)
+  match(
+    (await service('help', 'probation_failed')).stdout,
+    /^probation_failed \(HTTP 500, exit code 8\)\n\nThe new version/,
+  )
   for (const asked of ['--version', '-v']) is((await service(asked)).stdout, 'shop v1.1.0\n')
   for (const [typed, meant] of [
     ['upgarde', 'upgrade'],

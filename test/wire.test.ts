@@ -8,7 +8,7 @@ import { brotliDecompressSync } from 'node:zlib'
 import { whyNoSwitch } from '../agent/update/other-wire.ts'
 import { runVersion } from '../agent/update/version.ts'
 import { GATE_MARK } from '../agent/handover/container-gate.ts'
-import { KILLED_FOR_MEMORY } from '../agent/words/blame.ts'
+import { KILLED_FOR_MEMORY_ONCE } from '../agent/words/blame.ts'
 import { NOT_ARRIVED, WIRES } from '../agent/words/wire.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -42,7 +42,7 @@ test('two releases switch if they speak one version of the wire, and this kit st
 test('what this kit looks for in the words of another release is what every kept one says', async () => {
   for (const wire of WIRES) {
     const program = brotliDecompressSync(await readFile(keptPath(wire))).toString()
-    for (const word of [NOT_ARRIVED, KILLED_FOR_MEMORY]) ok(program.includes(word), `${wire}: ${word}`)
+    for (const word of [NOT_ARRIVED, KILLED_FOR_MEMORY_ONCE]) ok(program.includes(word), `${wire}: ${word}`)
   }
   is(GATE_MARK, 'the command that replaces the old container is gone') // in executables that no kept one is of
 })

@@ -86,7 +86,7 @@ export async function failProbation(install: ManagedInstall, why: string, hadMs:
     const { to, from } = probation
     const rest = hasOther
       ? `nothing supervises the service, so run \`${ownCommand('rollback')}\` to put ${from} back`
-      : 'there is no backup executable'
+      : 'there is no backup of the executable'
     const message = isRescued ? why : `${to} keeps serving, but has not proved itself: ${why}; ${rest}`
     probation.failed = { code: 'probation_failed', message, isBlameless: false, hadMs }
   })

@@ -77,7 +77,7 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
     alive: 'nobody',
   })
   if (outcome === null) {
-    if (!hasOther) return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
+    if (!hasOther) return { did: 'nothing', why: `there is no backup of the executable at ${places.backup}` }
     // the update was killed before it put the new executable there, so the release on probation has not failed
     if (inPlace === 'old' || inPlace === 'other')
       return {

@@ -43,8 +43,10 @@ export function blameOf(cause: unknown): Blame {
   return { isBlameless: isBlameless(cause), ...(typeof hadMs === 'number' && { hadMs }) }
 }
 
-/** The end of a process that the kernel killed to have its memory. A cage may be of another release, so it stays. */
-export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
+/** the end of a process that the kernel killed to have its memory */
+export const KILLED_FOR_MEMORY = 'the kernel killed it because memory ran out (SIGKILL)'
+/** the same in the words of older releases: a cage may be of one */
+export const KILLED_FOR_MEMORY_ONCE = 'it was ended by SIGKILL when the kernel had no memory left'
 
 /** what a process has said that ended well without one message of the switch */
 export const KNOWS_NO_SWITCH =
@@ -80,7 +82,7 @@ export interface Ended {
 
 /** What stood in its way here, one clause, so that the end says nothing about the release; null: it is the release's fault, as far as this shows. */
 export function hindranceOf({ how, said, isOwnLock = false, isCaged = false }: Ended): string | null {
-  if (how.includes(KILLED_FOR_MEMORY)) return 'this host is out of memory'
+  if ([KILLED_FOR_MEMORY, KILLED_FOR_MEMORY_ONCE].some((end) => how.includes(end))) return 'this host is out of memory'
   if (said?.includes(KNOWS_NO_SWITCH) === true) return 'it cannot take over from this release'
   const text = said === null ? how : `${how}\n${said}`
   const lack = LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null

@@ -52,7 +52,7 @@ export const MEANINGS = {
   method_not_allowed: means(405, usage, 'the method is not allowed here'),
   update_in_flight: means(409, locked, 'an operation is running'),
   too_late: means(409, refused, 'no operation is running, or it is too late to cancel it'),
-  no_backup: means(404, refused, 'there is no backup executable'),
+  no_backup: means(404, refused, 'there is no backup of the executable'),
   not_managed: means(501, refused, 'this is not a managed install'),
   node_unsupported: means(501, unsupportedHost, 'this Node version does not support handover'),
   // settings and host

@@ -170,17 +170,19 @@ export async function lastExchange(container: ContainerInspection, engine: Engin
   return isThere ? onHostOf(container, { aside, restored, rows: mark.rows }) : null
 }
 
-/** Name of the copy of `to`'s data from before the update to `from` that had no way back and that a person allowed; null: there was no such update. */
+/** The copy of the data from before the update to `from` that had no way back and that a person allowed, and the release whose data it has; null: there was no such update. */
 export async function copyBeforeIrreversible(
   container: ContainerInspection,
-  { from, to }: { from: string | null; to: string | null },
+  from: string | null,
   engine: Engine,
-): Promise<string | null> {
+): Promise<{ tag: string; name: string } | null> {
   const mark = await readMark(container, engine)
-  if (mark === null || mark.exchanged !== null || mark.containers.length > 0 || mark.other === null) return null
-  const isOf = mark.owner === from && mark.otherTag === to
-  const isThere = isOf && (await again(engine, () => engine.sizeOf(container.Id, mark.other ?? ''))) !== null
-  return isThere ? posix.basename(mark.other) : null
+  const { other = null, otherTag = null } = mark ?? {}
+  if (mark === null || mark.exchanged !== null || mark.containers.length > 0 || mark.owner !== from) return null
+  // a release may have written anything there, and the path goes to the engine
+  if (other === null || !/^\/[\w@.:+/-]+$/.test(other) || !isTag(otherTag)) return null
+  const isThere = (await again(engine, () => engine.sizeOf(container.Id, other))) !== null
+  return isThere ? { tag: otherTag, name: posix.basename(other) } : null
 }
 
 /** Where the engine's host has a path of the container; null: on no mount. Pure. */

@@ -140,7 +140,7 @@ export async function usageOf(
   const more = hidden === 0 ? [] : [`\`--help --all\` shows ${hidden} more flag${hidden === 1 ? '' : 's'}`]
   // citty colours whatever it writes to
   const coloured = process.stdout.isTTY && !process.env['NO_COLOR']
-  const end = [...more, '`help exit-codes` explains the exit codes'].join('; ')
+  const end = [...more, '`help exit-codes` explains the exit codes, `help CODE` the code of an error'].join('; ')
   return `${(coloured ? text : plain(text)).trimEnd()}\n\n${end}\n`
 }
 

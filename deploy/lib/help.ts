@@ -1,8 +1,9 @@
-// Answers whoever asks a command for help: `--help`, `-h`, `help`, `help VERB`, `help exit-codes`, `--version`; and finds the command
+// Answers whoever asks a command for help: `--help`, `-h`, `help`, `help VERB`, `help exit-codes`, `help CODE`, `--version`; and finds the command
 // that was typed. Must hold: asking ends with 0; a command that is not there, and no command at all, end with 2.
 
-import { EXIT, EXITS } from '../../agent/words.ts'
+import { type ErrorCode, EXIT, EXITS, MEANINGS } from '../../agent/words.ts'
 import { asksForHelp, type CommandLine, unknownCommand, usageOf } from './flags.ts'
+import { REMEDIES, withoutLinks } from './remedies.ts'
 
 export interface Commands<Word extends CommandLine = CommandLine> {
   name: string
@@ -31,7 +32,8 @@ export async function commandOf<Word extends CommandLine>(
     return { text: `${await version()}\n`, exit: EXIT.done }
   if (named === undefined || named === '')
     return { text: await usageOf({ name, description, args: {} }, { commands }), exit: isHelp ? EXIT.done : EXIT.usage }
-  if (isHelp && named === EXIT_CODES) return { text: exitCodes(), exit: EXIT.done }
+  const topic = isHelp ? topicOf(named) : null
+  if (topic !== null) return { text: topic, exit: EXIT.done }
   const word = commands.find((one) => one.name === named)
   if (word === undefined) {
     const known = commands.filter(({ hidden }) => hidden !== true).map((one) => one.name)
@@ -44,7 +46,8 @@ export async function commandOf<Word extends CommandLine>(
 /** The help that is asked for of a program that is one command; null: none is. */
 export async function helpFor(argv: readonly string[], command: CommandLine): Promise<string | null> {
   const [first, topic] = argv
-  if (first === 'help' && topic === EXIT_CODES) return exitCodes()
+  const told = first === 'help' && topic !== undefined ? topicOf(topic) : null
+  if (told !== null) return told
   return first === 'help' || asksForHelp(argv) ? await usageOf(command, { all: argv.includes('--all') }) : null
 }
 
@@ -53,6 +56,15 @@ export function printHelp(text: string, exit: number = EXIT.done): number {
   const to = exit === EXIT.done ? process.stdout : process.stderr
   to.write(text)
   return exit
+}
+
+/** Of what is no command: the exit codes, or the code of an error, as the log, the panel and `--json` have it. Null: it is neither. */
+function topicOf(word: string): string | null {
+  if (word === EXIT_CODES) return exitCodes()
+  if (!Object.hasOwn(REMEDIES, word)) return null
+  const code = word as ErrorCode
+  const { cause, fix } = REMEDIES[code]
+  return `${code} (HTTP ${MEANINGS[code].status}, exit code ${MEANINGS[code].exit})\n\n${cause}\n${withoutLinks(fix)}\n`
 }
 
 function exitCodes(): string {

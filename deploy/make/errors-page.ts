@@ -6,7 +6,7 @@ import { REMEDIES } from '../lib/remedies.ts'
 const ENDS: Readonly<Record<Outcome, string>> = {
   updated: 'the release is installed and has passed probation',
   up_to_date: 'there was nothing to do',
-  rolled_back: 'an older release is installed: the backup, or a release chosen by its tag',
+  rolled_back: 'the backup, or an older release chosen by its tag, is installed',
   reverted: 'the new release failed during the switch or probation, and the old one was restored automatically',
   failed:
     'the operation ended before the switch, and the old release is still serving (unless `code` is `undo_failed`: then see the message)',

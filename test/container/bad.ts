@@ -575,10 +575,10 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   await serves('told', before)
   const drawn = await run('--release', 'v1.2.1')
   match(drawn.err, /^reverted: told runs v1\.0\.0; no requests were served for .*$/m)
-  const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert) /.test(line))
+  const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert)\b/.test(line))
   match(
     steps.join('\n'),
-    /^done switch .*\nfailed health .*\ndone revert +to v1\.0\.0: the new container exited with code 3/,
+    /^done switch .*\nfailed health.*\ndone revert +to v1\.0\.0: the new container exited with code 3/,
   )
   match(
     drawn.err,

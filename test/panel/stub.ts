@@ -84,7 +84,7 @@ export async function serveStub({
       return begin('update', tag)
     },
     rollback: async () => {
-      if (world.status.backup === null) throw new BatonError('no_backup', 'there is no backup executable')
+      if (world.status.backup === null) throw new BatonError('no_backup', 'there is no backup of the executable')
       return begin('rollback', world.status.backup)
     },
     /** the test moves it on */

@@ -22,7 +22,7 @@ const [SWEEPS_MAX, SWEEP_EVERY_MS] = [20, 25]
 /** the pauses between the tries; a report that fails after the last one is dropped */
 const AGAIN_MS = [60_000, 300_000, 1_800_000, 7_200_000, 43_200_000]
 const [SAID_MAX, SENT_AT_ONCE] = [300, 5]
-/** a program is noticed a minute after it was configured; twice that */
+/** after an operation the next look comes within a minute; twice that */
 const NOTICED_MS = 120_000
 /** variable in the environment of the program: marks every process that it starts, even in another process group */
 const MARK = 'BATON_OUTCOME'

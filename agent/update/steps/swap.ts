@@ -148,7 +148,7 @@ export async function finishExchange(disk: Disk, places: Places): Promise<void> 
 }
 
 export function noBackup(places: Places): BatonError {
-  return new BatonError('no_backup', `there is no backup executable at ${places.backup}`, {
+  return new BatonError('no_backup', `there is no backup of the executable at ${places.backup}`, {
     hint: `only an update leaves a backup behind; \`${ownCommand('rollback TAG')}\` downloads a release by its tag instead`,
   })
 }

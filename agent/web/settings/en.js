@@ -260,7 +260,7 @@ export const en = {
   'error.invalid_request': 'The request is not valid.',
   'error.invalid_tag': 'Enter a tag of the form v1.2.3.',
   'error.update_in_flight': 'Another operation is running.',
-  'error.no_backup': 'There is no backup executable.',
+  'error.no_backup': 'There is no backup of the executable.',
   'error.refused': 'The service refused this request.',
   'error.locked': 'Another process holds the lock.',
   'error.check_failed': 'The feed could not be read.',

@@ -136,7 +136,8 @@ function operatedFrom(operation: Operation): Operated {
   const costs = [formatPause(report), formatCut(report)].filter((cost) => cost !== null)
   const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
   // "v1.2.0 failed during probation: it …" need not say twice what failed
-  const [, early = `${what} failed`, why = message] = /^(v\S+ failed during probation): (.*)$/s.exec(message) ?? []
+  const [, early = `${what} failed`, why = message] =
+    /^(v\S+ failed(?: \d+ times)? during probation): (.*)$/s.exec(message) ?? []
   const told = `${early}, and ${from} is running again${costs.length === 0 ? '' : ` (${costs.join('; ')})`}: ${why}`
   return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }
 }

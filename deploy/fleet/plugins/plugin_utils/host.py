@@ -57,7 +57,7 @@ class Host:
         to = seen["backup"] or ""
         if to:
             return looked(calls + self._call(self._dry_run(to)), self.route), to
-        return {**seen, "refused": stop("the host has no backup executable to go back to", EXIT["refused"])}, to
+        return {**seen, "refused": stop("the host has no backup of the executable to go back to", EXIT["refused"])}, to
 
     def look_again(self, to):
         """As `look`, once it is known which tag `latest` is."""
