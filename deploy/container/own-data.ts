@@ -16,7 +16,16 @@ import {
   plainOf,
   snapshotDirectory,
 } from '../../agent/install.ts'
-import { BatonError, isObject, isTag, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
+import {
+  BatonError,
+  compareTags,
+  isObject,
+  isTag,
+  parsedJson,
+  reasonOf,
+  type StateMoved,
+  untilWell,
+} from '../../agent/words.ts'
 import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
@@ -170,19 +179,23 @@ export async function lastExchange(container: ContainerInspection, engine: Engin
   return isThere ? onHostOf(container, { aside, restored, rows: mark.rows }) : null
 }
 
-/** The copy of the data from before the update to `from` that had no way back and that a person allowed, and the release whose data it has; null: there was no such update. */
+/**
+ * The copy of the data from before the last update that had no way back and that a person allowed, if a rollback `from` one release `to` another
+ * would pass it, and the releases before and after that update; null: there was no such update.
+ */
 export async function copyBeforeIrreversible(
   container: ContainerInspection,
-  from: string | null,
+  { from, to }: { from: string; to: string },
   engine: Engine,
-): Promise<{ tag: string; name: string } | null> {
+): Promise<{ before: string; after: string; name: string } | null> {
   const mark = await readMark(container, engine)
-  const { other = null, otherTag = null } = mark ?? {}
-  if (mark === null || mark.exchanged !== null || mark.containers.length > 0 || mark.owner !== from) return null
+  if (mark === null || mark.exchanged !== null || mark.containers.length > 0) return null
+  const { owner: after, other, otherTag: before } = mark
   // a release may have written anything there, and the path goes to the engine
-  if (other === null || !/^\/[\w@.:+/-]+$/.test(other) || !isTag(otherTag)) return null
+  if (other === null || !/^\/[\w@.:+/-]+$/.test(other) || !isTag(before) || !isTag(after)) return null
+  if (compareTags(after, from) > 0 || compareTags(to, after) >= 0) return null
   const isThere = (await again(engine, () => engine.sizeOf(container.Id, other))) !== null
-  return isThere ? { tag: otherTag, name: posix.basename(other) } : null
+  return isThere ? { before, after, name: posix.basename(other) } : null
 }
 
 /** Where the engine's host has a path of the container; null: on no mount. Pure. */

@@ -1,7 +1,7 @@
 // The part of a deployment before the old container is touched: finds the image, refuses what would be lost, creates a successor
 // and proves that it equals the old container. Must hold: every exit that is not success leaves nothing of the successor.
 
-import { BatonError, compareTags, formatNames, formatUntried, isTag, reasonOf } from '../../agent/words.ts'
+import { BatonError, formatNames, formatUntried, isTag, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
 import { compare, type Difference, formatDifference, movedBy, unexplained } from './difference.ts'
@@ -113,11 +113,10 @@ async function refuseFailed(target: Pulled, { failed }: Site, name: string, engi
 /** Throws schema_newer. A trial of an old release cannot show what its data have lost: it may start on less, and make empty tables. */
 async function refuseWithoutData(container: ContainerInspection, origin: JobOrigin, engine: Engine): Promise<void> {
   const [from, to] = [origin.from, releaseOf(origin)]
-  const isOlder = isTag(from) && isTag(to) && compareTags(to, from) < 0
-  const copy = isOlder ? await copyBeforeIrreversible(container, from, engine) : null
+  const copy = isTag(from) && isTag(to) ? await copyBeforeIrreversible(container, { from, to }, engine) : null
   if (copy === null) return
-  const message = `the update from ${copy.tag} to ${from ?? ''} has changed the data irreversibly`
-  throw new BatonError('schema_newer', message, { hint: wayBackTo(copy.tag, copy.name) })
+  const message = `the update from ${copy.before} to ${copy.after} has changed the data irreversibly`
+  throw new BatonError('schema_newer', message, { hint: wayBackTo(copy.before, copy.name) })
 }
 
 /** `copy`: its name. */

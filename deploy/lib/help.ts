@@ -3,7 +3,7 @@
 
 import { type ErrorCode, EXIT, EXITS, MEANINGS } from '../../agent/words.ts'
 import { asksForHelp, type CommandLine, unknownCommand, usageOf } from './flags.ts'
-import { REMEDIES, withoutLinks } from './remedies.ts'
+import { REMEDIES, plainFix } from './remedies.ts'
 
 export interface Commands<Word extends CommandLine = CommandLine> {
   name: string
@@ -64,7 +64,7 @@ function topicOf(word: string): string | null {
   if (!Object.hasOwn(REMEDIES, word)) return null
   const code = word as ErrorCode
   const { cause, fix } = REMEDIES[code]
-  return `${code} (HTTP ${MEANINGS[code].status}, exit code ${MEANINGS[code].exit})\n\n${cause}\n${withoutLinks(fix)}\n`
+  return `${code} (HTTP ${MEANINGS[code].status}, exit code ${MEANINGS[code].exit})\n\n${cause}\n${plainFix(fix)}\n`
 }
 
 function exitCodes(): string {

@@ -209,11 +209,11 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
 export function remedyOf(code: ErrorCode): string | null {
   const { fix, hint } = REMEDIES[code]
   if (hint !== undefined) return hint
-  const text = withoutLinks(fix).replace(/\.$/, '')
+  const text = plainFix(fix).replace(/\.$/, '')
   return /^[A-Z][a-z]/.test(text) ? text.charAt(0).toLowerCase() + text.slice(1) : text
 }
 
 /** `[a token](page.md)` is for the page. */
-export function withoutLinks(text: string): string {
+export function plainFix(text: string): string {
   return text.replaceAll(/\[([^\]]+)\]\([^)]+\)/g, '$1')
 }

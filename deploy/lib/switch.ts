@@ -1,6 +1,14 @@
 // Formats an operation, its switch and a rehearsal for people. Pure.
 
-import { compareTags, formatRehearsal, isTag, type Operation, type Rehearsal, type Status } from '../../agent/words.ts'
+import {
+  compareTags,
+  formatRehearsal,
+  isTag,
+  type Operation,
+  type Rehearsal,
+  type Status,
+  withoutWords,
+} from '../../agent/words.ts'
 
 /** what most load balancers and webhook senders bear before they give a request up, milliseconds */
 const BORNE_MS = [3000, 10_000] as const
@@ -21,6 +29,12 @@ export function outcomeText(
 }
 
 const NO_WAY = { from: null, to: null }
+
+/** Why a release failed, for a line that begins with its tag. */
+export function whyBeside(tag: string, reason: string): string {
+  const why = withoutWords(reason)
+  return why.startsWith(`${tag} `) ? why.slice(tag.length + 1) : why
+}
 
 /** What an operation under way is doing, for a person: `in the download stage`. `probation`: what is on probation, null: nothing. */
 export function stageText({ stage }: Pick<Operation, 'stage'>, probation: Status['probation']): string {

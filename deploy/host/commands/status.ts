@@ -20,7 +20,7 @@ import {
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
 import { formatBytes } from '../../lib/progress.ts'
-import { formatPause, nextPause, outcomeText, stageText } from '../../lib/switch.ts'
+import { formatPause, nextPause, outcomeText, stageText, whyBeside } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatSigned } from '../doctor/feed.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
@@ -180,7 +180,7 @@ function offerLines(
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
     ...skipped.map(
       ({ tag, why, at }) =>
-        `bad        ${tag}: ${withoutWords(why)} (${at}); \`${ownCommand(`upgrade ${tag}`)}\` tries it again`,
+        `bad        ${tag}: ${whyBeside(tag, why)} (${at}); \`${ownCommand(`upgrade ${tag}`)}\` tries it again`,
     ),
   ]
 }
@@ -217,7 +217,7 @@ function releaseLine(release: ListedRelease): string {
   const marks = [
     here,
     isBackup ? 'backup' : '',
-    bad === null ? '' : `bad: ${withoutWords(bad.why)} (${bad.at})`,
+    bad === null ? '' : `bad: ${whyBeside(tag, bad.why)} (${bad.at})`,
     yanked === null ? '' : `yanked: ${yanked}`,
     unusable === null ? '' : `cannot be used: ${unusable}`,
     isOffered ? '' : 'not in the feed',
