@@ -62,7 +62,7 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
   const asked = { asked: 'latest', release: 'v1.1.0' }
   const stopped = await planned(seen, asked)
   equal(stopped.stop, {
-    why: 'h3 cannot be updated: v1.1.0 is recorded as bad on this host: it died here (to continue without them, pass `--max-fail-percentage 34`)',
+    why: 'h3 cannot be updated: v1.1.0 is recorded as bad on this host: it died here; to continue without them, pass `--max-fail-percentage 34`',
     exit: 7,
   })
   const went = await planned(seen, { ...asked, max_fail_percentage: 34 })
@@ -136,7 +136,7 @@ test('what the look finds stops the run before anything is changed', async () =>
   equal([refused.code, refused.result?.outcome], [9, 'refused'], refused.stderr)
   match(
     refused.stderr,
-    'h1, h2, h3 cannot be updated: the service is down (failed) (to continue without them, pass `--max-fail-percentage 75`)',
+    'h1, h2, h3 cannot be updated: the service is down (failed); to continue without them, pass `--max-fail-percentage 75`',
   )
   equal(
     refused.result?.hosts.map(({ why, exit }) => [why, exit]),

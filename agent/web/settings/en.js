@@ -23,7 +23,7 @@ export const en = {
   waiting: 'Contacting the service …',
   'silence.short': 'No response for {time}. Trying again.',
   'silence.busy': 'No response for {time}. Trying again; the operation continues without this page.',
-  'silence.long': 'The service has not responded for {time}. Check its log on the host. This page keeps trying.',
+  'silence.long': 'The service has not responded for {time}. Check its log on the host. This page will keep trying.',
   foreign:
     'A login page in front of the service responded instead. Log in there, then reload this page. If that login uses the `Authorization` header, set `dashboard.passwordHeader`.',
 

@@ -111,7 +111,13 @@ export async function withWayBack(receipt: Receipt, operated: Operated): Promise
   if (!keepsData || error === null || error.hint !== null) return operated
   const way = await wayToCopy(receipt, from)
   if (way === null) return operated
-  return { ...operated, error: { ...error, hint: `the data that the failed release wrote is kept; ${way}` } }
+  return {
+    ...operated,
+    error: {
+      ...error,
+      hint: `the data that the failed release wrote is kept; to restore a copy from before the update, ${way}`,
+    },
+  }
 }
 
 /** The same for a service that does not answer any more after an update: the old release may not be able to use that data. */
@@ -119,7 +125,7 @@ export async function withCopies(receipt: Receipt, from: string, cause: unknown)
   if (!(cause instanceof BatonError) || cause.code !== 'service_down' || cause.hint !== null) return cause
   const way = await wayToCopy(receipt, from)
   if (way === null) return cause
-  const hint = `if ${from} cannot use the data that the failed release wrote: ${way}`
+  const hint = `if ${from} cannot use the data that the failed release wrote, restore a copy from before the update: ${way}`
   return new BatonError(cause.code, cause.message, { cause, hint, members: cause.members })
 }
 
@@ -128,5 +134,5 @@ async function wayToCopy(receipt: Receipt, tag: string | null): Promise<string |
   const copies = await keptCopies(receipt.stateDirectory, await databaseOf(receipt)).catch(() => [])
   if (!copies.some((copy) => copy.kind === 'snapshot' && copy.tag === tag)) return null
   const [list, stop, restore, start] = ['state list', 'stop', 'state restore NAME', 'start'].map(ownCommand)
-  return `to restore a copy from before the update, find its name with \`${list}\`, then run \`${stop}\`, \`${restore}\` and \`${start}\``
+  return `find its name with \`${list}\`, then run \`${stop}\`, \`${restore}\` and \`${start}\``
 }

@@ -105,7 +105,7 @@ def _objection(rows, seen, options):
         first = rows[out[0]]
         what = f"cannot be reached: {_names(gone)}" if gone else f"{_names(out)} cannot be updated: {first['why']}"
         share = -(-100 * len(out) // len(rows))
-        return stop(f"{what} (to continue without them, pass `--max-fail-percentage {share}`)" if share < 100 else what, first["exit"])
+        return stop(f"{what}; to continue without them, pass `--max-fail-percentage {share}`" if share < 100 else what, first["exit"])
     offered = {}
     for host, it in seen.items():
         if it and it.get("sha256") and rows[host]["outcome"] is None:
