@@ -50,7 +50,7 @@ export function formatEvent(event: LogEvent): string {
     case 'serving': {
       const how = event.managed ? ' (can update itself)' : '' // if not, the next line says why
       const lacks =
-        event.missing.length === 0 ? '' : `; handovers are not possible: Node lacks ${event.missing.join(', ')}`
+        event.missing.length === 0 ? '' : `; handovers are impossible: Node lacks ${event.missing.join(', ')}`
       // none: the application has closed the server with which it looked whether its port is free
       const where = event.listeners.length === 0 ? '' : ` on ${event.listeners.join(', ')}`
       return `serving ${event.tag}${where}${how}${lacks}`

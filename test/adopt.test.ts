@@ -277,7 +277,7 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
   // started by hand beside itself
   const second = await it.word('serve', '--config', it.configPath)
   is(second.exitCode, 1)
-  match(second.stderr, /listening on .*: EADDRINUSE, another process is already listening on this address/)
+  match(second.stderr, /cannot listen on .*: EADDRINUSE, another process is already listening on this address/)
   is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
 
   // the operator's words read the same file, in which the author's own settings may stand, and there may be no database yet
@@ -369,7 +369,7 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
   await once(taken, 'listening')
   const busy = await run(command.slice(0, -2), { allowFailure: true, env: { PORT: String(port) } })
   is(busy.exitCode, 7)
-  match(busy.stderr, new RegExp(`^error: listening on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`))
+  match(busy.stderr, new RegExp(`^error: cannot listen on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`))
   match(busy.stderr, /^hint: .*--port/m)
   await new Promise((closed) => taken.close(closed))
 

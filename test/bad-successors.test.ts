@@ -80,7 +80,7 @@ const ALL: Case[] = [
     title: 'a port that the new version wants and somebody else has',
     release: () => scriptRelease(BAD_TAG),
     phase: 'before ready',
-    reason: /listening on 127\.0\.0\.1:\d+: .*EADDRINUSE/,
+    reason: /cannot listen on 127\.0\.0\.1:\d+: .*EADDRINUSE/,
     arrange: takeItsPort,
   },
 ]

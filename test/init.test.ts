@@ -107,7 +107,7 @@ test('what an author has written is not changed: a difference is shown, and a se
 test('an application that does not start, or is well at no path, is told as a note and keeps nothing from being written', async () => {
   await using broken = await folderWith(`throw new Error('no key')`)
   const said = await broken.init('--yes', '--try')
-  match(said.stderr, /note: in a test start, it exited with code 1 after printing: [^]*no key/)
+  match(said.stderr, /note: in a test run, it exited with code 1 after printing: [^]*no key/)
   is((await broken.config())['service'], 'shop')
 
   await using odd = await folderWith(
@@ -137,7 +137,7 @@ test.long(
      require('node:fs').readFileSync(process.env.STATE_DIRECTORY + '/rows')
      require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
     )
-    match((await initIn(shop.path, '--yes', '--try')).stderr, /note: in a test start, it was listening after/)
+    match((await initIn(shop.path, '--yes', '--try')).stderr, /note: in a test run, it was listening after/)
     const { before, nodeFlags } = JSON.parse(await readFile(join(shop.path, 'baton.config.json'), 'utf8')) as Project
     equal([before, nodeFlags], [[['migrate.js']], ['--import=./first.mjs']])
     await shop.write('migrate.js', `throw new Error('no such column')`)
@@ -156,7 +156,7 @@ test.long('--try names an application that listens, and ends a second later, wit
   const { stderr } = await brief.init('--yes', '--try')
   match(
     stderr,
-    /note: in a test start, it was listening after .*, but then exited with code 1 after printing: [^]*no queue/,
+    /note: in a test run, it was listening after .*, but then exited with code 1 after printing: [^]*no queue/,
   )
   is((await brief.config())['healthPath'], undefined)
 })
@@ -633,7 +633,7 @@ test.long(
     const { stderr } = await wiki.init('--yes', '--try')
     match(
       stderr,
-      /note: in a test start, it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
+      /note: in a test run, it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
     )
     is((await wiki.config())['healthPath'], '/status')
   },

@@ -124,7 +124,7 @@ for (const kind of ['stop-first', 'start-first'] as const) {
     const before = await pidOn(port)
     const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
     is(outcome, 'reverted')
-    match(error?.message ?? '', new RegExp(`listening on 127.0.0.1:${other}: .*EADDRINUSE`))
+    match(error?.message ?? '', new RegExp(`cannot listen on 127.0.0.1:${other}: .*EADDRINUSE`))
     if (kind === 'start-first') is(await pidOn(port), before)
     else is(await pidOn(port), String((await ask(it.port, 'GET', '/', null)).body))
   })
@@ -269,7 +269,7 @@ test('a port in use is the end with a reason, though the application hears rejec
     const ended = await run([process.execPath, file], { cwd: folder, env, allowFailure: true })
     is(ended.exitCode, 1)
     match(ended.stdout, /^thrown EADDRINUSE$/m)
-    match(ended.stderr, new RegExp(`^baton: listening on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`, 'm'))
+    match(ended.stderr, new RegExp(`^baton: cannot listen on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`, 'm'))
   }
 })
 

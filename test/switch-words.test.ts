@@ -74,7 +74,7 @@ test('the last pause is that of the newest stop-first switch, without a migratio
   is(pauseFault(last(100), 100), null)
   const fault = pauseFault(last(101), 100)
   is(fault?.message, 'clients would have to wait about 101 ms, but `maxPause` allows 100ms')
-  match(fault?.hint ?? '', /update\.maxPause.*run `rollback`, which measures this wait again, and then upgrade/)
+  match(fault?.hint ?? '', /update\.maxPause.*run `rollback` to measure this wait again, then upgrade/)
 })
 
 test('the expected pause is what a trial of the release has measured and the last stop took, else that of the last switches', () => {
@@ -153,7 +153,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; at the next switch, clients would wait about 108 ms, and `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
+    'stop-first; at the next switch, clients would wait about 108 ms; `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
   )
   is(alone(next, shown(3000)).level, 'warning')
   is(alone(next, null).level, 'ok')

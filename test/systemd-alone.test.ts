@@ -51,7 +51,7 @@ test('a release that dies in its probation: the holder puts the old one back, an
   const load = await startLoad()
   const { code, stderr } = await host.cli('upgrade', 'v1.2.0', '-y')
   is(code, 8, stderr)
-  match(stderr, /v1\.2\.0 failed during probation, and v\S+ is running again.*: it exited with code 7/)
+  match(stderr, /v\S+ is running again.* because v1\.2\.0 failed during probation: it exited with code 7/)
   notRefused(await load.stop())
   is((await host.status()).instance.version, 'v1.0.0')
   is((await host.show('NRestarts'))['NRestarts'], '0')

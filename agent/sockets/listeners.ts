@@ -178,7 +178,7 @@ export async function bind(
     else await bindPath(listener, spec.path, spec)
     if (held !== null) await leaveForNew(listener, held)
   } catch (cause) {
-    throw new BatonError('unexpected', `listening on ${listener.key}: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('unexpected', `cannot listen on ${listener.key}: ${reasonOf(cause)}`, { cause })
   }
 }
 

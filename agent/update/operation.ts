@@ -22,16 +22,9 @@ import type { Alone } from './schedule/proven.ts'
 import type { Release } from '../words/release.ts'
 import { refuseBarred } from './barrier.ts'
 import { makeStages, type Stages } from './stages.ts'
-import {
-  type Allowed,
-  BAD_REASON_MAX,
-  isDone,
-  type Kind,
-  type Operation,
-  type Outcome,
-  type Stage,
-} from '../words/state.ts'
+import { type Allowed, isDone, type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
 import { hasBackup, noBackup } from './steps/swap.ts'
+import { BAD_REASON_MAX } from '../words/report.ts'
 import { plainOf } from '../words/said.ts'
 import { isResting } from '../words/waits.ts'
 import { rollBack, update } from './story.ts'

@@ -32,7 +32,7 @@ async function refuseUnlike(own: readonly number[], current: string, executable:
   const why = whyNoSwitch(own, (await installed(executable)).wires)
   if (why === null) return
   throw blameless('refused', `${tag} cannot take over from ${current} without stopping the service: ${why}`, {
-    hint: `nothing has changed: run \`${ownCommand('stop')}\`, then \`${ownCommand(words)}\`, which starts the service again`,
+    hint: `nothing has changed; run \`${ownCommand('stop')}\`, then \`${ownCommand(words)}\`, which starts the service again`,
   })
 }
 

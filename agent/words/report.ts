@@ -3,6 +3,9 @@
 import type { Rehearsal } from './rehearsal.ts'
 import type { HandoverReport, Operation, StartProgress, StateMoved, OnProbation } from './state.ts'
 
+/** characters of `AllowedBack.bad` */
+export const BAD_REASON_MAX = 500
+
 type OfOperation =
   | 'id'
   | 'kind'

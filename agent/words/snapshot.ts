@@ -89,7 +89,7 @@ export const SCRATCH = {
       additionalProperties: { type: 'string', maxLength: 4096 },
       propertyNames: { pattern: '^(?!BATON_)[A-Za-z_][A-Za-z0-9_]*$', form: 'variable names other than BATON_*' },
       description:
-        'environment variables for `restore` and the release on trial, such as `{"DATABASE_URL": "postgres:///scratch"}`',
+        'environment variables for `restore` and the release being tried, such as `{"DATABASE_URL": "postgres:///scratch"}`',
     },
   },
   required: ['restore', 'environment'],

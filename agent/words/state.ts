@@ -40,8 +40,6 @@ export interface AllowedBack extends Omit<Allowed, 'allowIrreversible'> {
   bad?: string
 }
 
-export const BAD_REASON_MAX = 500
-
 /** Bytes that are downloaded. `totalBytes`: of the compressed asset, or of the delta that is taken instead, as the release announces it. */
 export interface Progress {
   bytes: number

@@ -68,7 +68,7 @@ export const COMMAND = {
     digest: option('sha256:…', 'pull the image with this digest, regardless of the tag', ADVANCED),
     feed: option('feed', 'signed feed that specifies the release’s image', ADVANCED),
     root: option('file', 'root.json to verify the feed with (default: the built-in one)', ADVANCED),
-    engine: option('docker|podman|auto', 'auto: $DOCKER_HOST, then Docker, then podman', {
+    engine: option('docker|podman|auto', 'container engine; auto: $DOCKER_HOST, then Docker, then podman', {
       advanced: true,
       default: 'auto',
     }),

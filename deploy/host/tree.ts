@@ -47,7 +47,7 @@ const VERBOSE = {
 
 const PLACE = {
   system: flag('use the system-wide install (the default for root)', ADVANCED),
-  user: flag("use this user's own install", ADVANCED),
+  user: flag("use the current user's own install", ADVANCED),
   prefix: option('dir', 'directory of the executable', ADVANCED),
 } as const satisfies Flags
 

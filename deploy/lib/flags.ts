@@ -66,7 +66,10 @@ export const IRREVERSIBLE = {
 export const WAITING_FLAGS = {
   'health-url': option('url', 'additional URL that must return 2xx, checked from the start of probation', ADVANCED),
   'health-timeout': duration('how long the new version may take to answer', { default: '60s', advanced: true }),
-  'lock-timeout': duration('how long to wait for another operation; 0: do not wait', { default: '0', advanced: true }),
+  'lock-timeout': duration('how long to wait for another operation to end; 0: do not wait', {
+    default: '0',
+    advanced: true,
+  }),
 } as const satisfies Flags
 
 /** for `baton build` and `npm run build` */

@@ -13,8 +13,7 @@ interface Remedy {
 
 export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   unauthorized: {
-    cause:
-      'The request has neither the right password (`dashboard.password`) nor a login that the application’s `authorize` allows to update.',
+    cause: 'The request has neither the right password (`dashboard.password`) nor a login with permission to update.',
     fix: 'Send `Authorization: Bearer PASSWORD`, where PASSWORD is `dashboard.password` in `config.json`, or log in as a user with permission to update.',
   },
   no_password: {
@@ -161,7 +160,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one is serving again.',
-    fix: '`<service> logs --lines 500` shows the service’s output from that time; its maintainer needs it. `latest` now skips this release on this host.',
+    fix: 'Run `<service> logs --lines 500` and send the service’s output from that time to its maintainer. `latest` now skips this release on this host.',
   },
   cannot_update_further: {
     cause: 'The new version runs but would be unable to install later updates, so the old one was restored.',
@@ -181,7 +180,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   busy: {
     cause: 'Requests or work did not finish in time, and the update gave up (`update.busy`).',
-    fix: 'Try again at a quieter time, list [streams that never end](../author/order.md#streams-that-nobody-registers) in `longLivedPaths`, or set `update.busy` to `cut`.',
+    fix: 'Try again later, add [streams that never end](../author/order.md#streams-that-nobody-registers) to `longLivedPaths`, or set `update.busy` to `cut`.',
   },
   cancelled: {
     cause: 'Someone cancelled the operation.',

@@ -101,7 +101,7 @@ async function assertFree(port: number): Promise<void> {
   try {
     await once(server.listen(port, '127.0.0.1'), 'listening')
   } catch (cause) {
-    throw new BatonError('refused', `listening on 127.0.0.1:${port}: ${reasonOf(cause)}`, {
+    throw new BatonError('refused', `cannot listen on 127.0.0.1:${port}: ${reasonOf(cause)}`, {
       hint: 'stop the program that is listening on that port, or set another port with PORT or --port',
       cause,
     })

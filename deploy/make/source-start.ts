@@ -116,7 +116,7 @@ export async function startFromSource(
     otherPorts: seen?.ports.includes(port) === false ? seen.ports : [],
     warnings: servesState ? [SERVES_STATE] : [],
     notes: [
-      `in a test start, it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
+      `in a test run, it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
       ...notes,
       ...health.notes,
@@ -178,7 +178,7 @@ async function runBefore(
 
 /** What a start that failed is told as. */
 function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
-  const [note, wrote] = [`in a test start, ${problem}`, afterPrinting(started.said())]
+  const [note, wrote] = [`in a test run, ${problem}`, afterPrinting(started.said())]
   const failed = {
     why: `${problem}${wrote}`,
     isFault: ![null, howEnded(0, null)].includes(started.ended()),

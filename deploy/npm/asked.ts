@@ -34,7 +34,7 @@ export const ARGUMENTS = {
   recipe: option('file', "file that says how to start the package and where its data is (default: Baton's own recipe)"),
   'allow-scripts': option('names', 'packages whose install scripts may run', ADVANCED),
   listen: option('host:port', 'listen address for a first install'),
-  'build-only': flag('build the release into the folder of releases, but do not install it', ADVANCED),
+  'build-only': flag('build the release into the releases folder, but do not install it', ADVANCED),
   dir: option('dir', 'releases folder (the feed)', ADVANCED),
   update: flag('build newer versions of all services installed from npm, or only of the one given with `--name`'),
   'min-age': option('3d', 'minimum age of a version that `--update` installs (3d)', ADVANCED),

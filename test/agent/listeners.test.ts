@@ -115,7 +115,7 @@ test('a port that somebody has is told with its address', async () => {
   taker.listen(0, '127.0.0.1')
   await once(taker, 'listening')
   const { port } = taker.address() as { port: number }
-  await rejects(bound({ port }), new RegExp(`listening on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`))
+  await rejects(bound({ port }), new RegExp(`cannot listen on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`))
   await new Promise((resolve) => taker.close(resolve))
 })
 
@@ -136,7 +136,7 @@ test('a name is resolved, and a host that is not ours is refused', async () => {
   await using listener = await bound({ host: 'localhost' })
   match(listener.address, /^(127\.0\.0\.1|\[::1\]):\d+$/)
   is(listener.key, keyOf({ server: listener.server, host: 'localhost', port: Number(listener.key.split(':')[1]) }))
-  await rejects(bound({ host: '192.0.2.1' }), /listening on 192\.0\.2\.1:\d+: .*EADDRNOTAVAIL/)
+  await rejects(bound({ host: '192.0.2.1' }), /cannot listen on 192\.0\.2\.1:\d+: .*EADDRNOTAVAIL/)
 })
 
 test('a unix socket has its mode, survives the process that made it, and is taken from nobody who lives', async () => {

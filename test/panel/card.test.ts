@@ -557,7 +557,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   assert.equal(modes, [
     'As configured: patches and minor releases',
     'patches',
-    'nothing: new releases are only shown',
+    'nothing: new releases are shown, but not installed',
     'nothing',
   ])
   assert.is(await page.inputValue('#ruleSkip'), 'v1.1.7')

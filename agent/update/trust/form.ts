@@ -104,7 +104,7 @@ function signaturesFault(value: unknown): string | null {
     if (!isObject(entry)) return 'expected each signature to be an object'
     const { keyid, sig } = entry
     if (onlyMembers(entry, ['keyid', 'sig']) !== null || !isSha256(keyid))
-      return 'expected only `keyid` (a SHA-256) and `sig`'
+      return 'expected only `keyid` (a SHA-256 hash) and `sig`'
     if (typeof sig !== 'string' || !/^[0-9a-f]{128}$/.test(sig))
       return `signature of ${keyid.slice(0, 12)}…: expected 128 hex digits`
     if (seen.has(keyid)) return `key ${keyid.slice(0, 12)}… signed twice`

@@ -35,7 +35,7 @@ export const en = {
   'reason.by_hand': 'Its executable was installed by hand.',
   'reason.other_executable': 'The running executable is not the installed one.',
   'reason.node': 'Its Node version is too old for a handover.',
-  'reason.cluster': 'It runs as several processes, which cannot be handed over.',
+  'reason.cluster': 'It runs as several processes, so it cannot be handed over.',
   'reason.first_code':
     'Only one process of this service may run at a time. Baton can update such a service only if it was built with `baton build`.',
   'route.first_code': 'Build it with `baton build`, replace the executable, and restart the process.',
@@ -78,7 +78,8 @@ export const en = {
   'failed.again': 'Try {tag} again',
   'trust.none': 'Not signed: releases are checked only against their checksums.',
   'trust.expiring': 'The feed’s signatures expire on {time}.',
-  'trust.expired': 'The feed’s signatures expired on {time}: there are no updates until its maintainer signs it again.',
+  'trust.expired':
+    'The feed’s signatures expired on {time}: there will be no updates until its maintainer signs it again.',
   'trust.unusable': 'The feed cannot be opened.',
   'trust.yanked': '{tag} was yanked by its publisher.',
   'trust.signed': 'Signed releases only.',
@@ -116,7 +117,7 @@ export const en = {
   'rules.mode': 'What is installed automatically',
   'rules.most': 'As configured: {mode}',
   'mode.off': 'nothing',
-  'mode.notify': 'nothing: new releases are only shown',
+  'mode.notify': 'nothing: new releases are shown, but not installed',
   'mode.patch': 'patches',
   'mode.minor': 'patches and minor releases',
   'mode.all': 'every release',

@@ -151,7 +151,7 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
       'switch',
       `stop-first; how long clients wait is not known until the first switch; after that, an update that would make them wait longer than \`maxPause\` (${durationText(maxPauseMs)}) is refused`,
     )
-  const said = `stop-first; ${nextPause(last.pauseMs)}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
+  const said = `stop-first; ${nextPause(last.pauseMs)}; \`maxPause\` allows ${durationText(maxPauseMs)}`
   if (pauseFault(expectedPause(last, null), maxPauseMs) !== null) {
     return problem(
       'switch',

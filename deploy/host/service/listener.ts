@@ -24,7 +24,7 @@ export async function refuseStranger(socket: Socket, path?: string): Promise<voi
       ? [`${socket.remoteAddress}:${socket.remotePort}`, `ss -ltnp sport = :${socket.remotePort}`]
       : [path, `ss -lxp src ${path}`]
   throw new BatonError('refused', `the program listening on ${at} is not the service: it runs as user ${stranger}`, {
-    hint: `the password was not sent: stop that program (\`${seen}\` shows which) and start the service`,
+    hint: `the password was not sent; stop that program (\`${seen}\` shows which one it is), then start the service`,
   })
 }
 

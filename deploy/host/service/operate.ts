@@ -135,10 +135,10 @@ function operatedFrom(operation: Operation): Operated {
   const code = error !== null && MEANINGS[error.code].exit === EXIT.reverted ? error.code : 'restart_failed'
   const costs = [formatPause(report), formatCut(report)].filter((cost) => cost !== null)
   const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
-  // "v1.2.0 failed during probation: it …" need not say twice what failed
-  const [, early = `${what} failed`, why = message] =
-    /^(v\S+ failed(?: \d+ times)? during probation): (.*)$/s.exec(message) ?? []
-  const told = `${early}, and ${from} is running again${costs.length === 0 ? '' : ` (${costs.join('; ')})`}: ${why}`
+  const back = `${from} is running again${costs.length === 0 ? '' : ` (${costs.join('; ')})`}`
+  // "v1.2.0 failed during probation: it …" says itself what failed
+  const isWhole = /^v\S+ (?:failed|did not) /.test(message)
+  const told = isWhole ? `${back} because ${message}` : `${what} failed, and ${back}: ${message}`
   return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }
 }
 
