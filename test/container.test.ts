@@ -465,7 +465,7 @@ test('at a holder the time that is told is the longest that a client waited, and
   const before = asked
   await until('the next question, which follows the last answer', async () => asked > before)
   const { downMs, downMeasured } = await watch.end()
-  match(downMeasured ?? '', / through its holder$/)
+  match(downMeasured ?? '', / through the container’s holder$/)
   const [said, sum] = [downMs ?? 0, delays.reduce((all, ms) => all + ms, 0)]
   ok(said >= Math.max(...delays) - 20, `said ${said} ms, answers took ${delays.map(Math.round).join(', ')} ms`)
   ok(said < sum - 400, `said ${said} ms, answers took ${Math.round(sum)} ms in all`)

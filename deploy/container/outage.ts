@@ -110,7 +110,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
       const isHeld = door !== null && !wasAlone
-      const downMeasured = `${what} every ${FAST_MS} ms, from the container’s own network${isHeld ? HELD : ''}`
+      const downMeasured = `${what} every ${FAST_MS} ms, ${isHeld ? HELD : 'from the container’s own network'}`
       const downMs = Math.round(isHeld ? tally.longestMs() : times.none)
       const refused = wasAlone && downMs > 0 ? { holdable: await isHoldable(followed, engine) } : null
       return { downMs, downMeasured, illMs: Math.round(times.ill), refused }

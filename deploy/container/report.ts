@@ -142,7 +142,7 @@ export interface EndEvent extends Omit<ContainerEnd, 'error'> {
 export type ContainerReport = (event: DeployEvent) => void | Promise<void>
 
 /** how the end of `downMeasured` says that clients waited, where others are refused */
-export const HELD = ' through its holder'
+export const HELD = 'through the container’s holder'
 
 const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   from: null,

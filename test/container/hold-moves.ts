@@ -95,7 +95,10 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
       updated = await deployIn(engine, { container: 'moved', release: 'v1.1.0' })
     }),
   )
-  match(told(updated).join('\n'), /^updated: moved runs v1\.1\.0; requests waited up to [^]* through its holder/)
+  match(
+    told(updated).join('\n'),
+    /^updated: moved runs v1\.1\.0; requests waited up to [^]* through the container’s holder/,
+  )
   equal(updated.refused, null)
 
   const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })

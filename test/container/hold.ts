@@ -123,7 +123,7 @@ test.long('our own tool, forth and back: nobody is refused and nothing is lost',
     const end = await deployIn(engine, { container: held.app, release })
     const expected = release === 'v1.1.0' ? 'updated' : 'rolled_back'
     equal([end.outcome, end.error?.message], [expected, undefined], `round ${round}`)
-    match(end.downMeasured ?? '', /through its holder/)
+    match(end.downMeasured ?? '', /through the container’s holder/)
   })
   tell('our tool', seen)
   whole(seen)

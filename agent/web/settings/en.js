@@ -11,7 +11,7 @@ export const en = {
 
   'gate.title': 'Administrator password',
   'gate.text':
-    'The password is `dashboard.password` in the service’s configuration. This tab keeps it until you close the tab.',
+    'The password is `dashboard.password` in the service’s configuration. It is remembered until you close this tab.',
   'gate.token': 'Password',
   'gate.enter': 'Continue',
   'gate.wrong': 'Wrong password.',
