@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
+import { formatEvent, type LogEvent } from '../agent/log.ts'
 import { lineOf } from '../agent/words/said.ts'
 import type { Operation } from '../agent/words/state.ts'
 import { equal, is, match, not } from './assert.ts'
@@ -75,9 +76,13 @@ test('of what a release wrote the error is told, and not what stands before it; 
   )
   is(lineOf(noise.slice(-2)), 'loading 7 | loading 8')
   is(lineOf(['', '  at a.js']), null)
+  const events: LogEvent[] = [
+    { event: 'serving', tag: 'v1.2.0', listeners: ['127.0.0.1:8080'], managed: true, missing: [] },
+    { event: 'listening', address: '127.0.0.1:8081' },
+  ]
   const ours = [
     '2026-11-30T22:05:46.536Z baton: warning: updates are not signed: anyone who can',
-    'baton: serving v1.2.0 on 127.0.0.1:8080',
+    ...events.map((event) => `baton: ${formatEvent(event)}`),
   ]
   is(lineOf(ours), null, 'what Baton logs in every start is no reason')
 })

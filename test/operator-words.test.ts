@@ -91,7 +91,10 @@ test('`releases` lists the feed with what runs here, what is kept, what has fail
   is((await it.operate('/admin/update', { tag: 'v1.2.0' })).outcome, 'reverted')
   const latest = await it.typed('install', 'latest', '--user', '-y')
   equal([latest.exitCode, (await listed()).releases[1]?.isRunning], [0, true], latest.stderr)
-  match(latest.stderr, /^v1\.2\.0 is newer, but failed here at 20\S+; `install v1\.2\.0` tries it again$/m)
+  match(
+    latest.stderr,
+    /^v1\.2\.0 is newer, but failed here at 20\S+: v1\.2\.0 .+; `shop install v1\.2\.0` tries it again$/m,
+  )
   const home = join(it.configPath, '../../..')
   await rm(join(home, 'feed/v1.0.0'), { recursive: true })
   await writeFile(join(home, 'feed/v1.1.0/release.json'), '{}')

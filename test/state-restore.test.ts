@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DatabaseSync } from 'node:sqlite'
+import { rowsBetween } from '../agent/disk/copy-database.ts'
 import { markPath } from '../agent/disk/places.ts'
 import { readMark } from '../agent/disk/state-mark.ts'
 import type { Receipt } from '../agent/disk/receipt.ts'
@@ -137,6 +138,24 @@ test('started at the same moment, again and again: one waits or is refused, and 
       equal([count, world.rows(), rowsIn(restored.aside ?? '')], [THEN + 1, THEN + 1, NOW], where)
     }
   }
+})
+
+test('rows that were added are counted; where a migration may have moved rows, nobody says how many', async () => {
+  const [kept, aside] = [join(home, 'kept.db'), join(home, 'aside.db')]
+  const change = (path: string, text: string) => {
+    const database = new DatabaseSync(path)
+    database.exec(text)
+    database.close()
+  }
+  const between = () => rowsBetween(executable, { more: aside, than: kept })
+  const tables = 'CREATE TABLE notes (text); CREATE TABLE pairs (id INTEGER PRIMARY KEY, text) WITHOUT ROWID;'
+  change(kept, `${tables} INSERT INTO notes VALUES ('a')`)
+  change(aside, `${tables} INSERT INTO notes VALUES ('a'), ('b'), ('c')`)
+  is(await between(), 2)
+  change(aside, "CREATE TABLE dishes (text); INSERT INTO dishes VALUES ('a')")
+  is(await between(), null)
+  change(aside, "DROP TABLE dishes; INSERT INTO pairs VALUES (1, 'a')")
+  is(await between(), null)
 })
 
 test.run()

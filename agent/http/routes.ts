@@ -117,7 +117,7 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       await updater.rollback({
         restoreState: is(fields, 'restoreState'),
         now: is(fields, 'now'),
-        bad: fields['bad'] as string,
+        bad: fields['bad'] as string, // `begin` looks at it: an application's own code may give anything too
       }),
     )
   return new Map<string, Endpoint>([

@@ -58,7 +58,8 @@ export function createHandler(
     handle(request, response) {
       answer(request, response).catch((error: unknown) => {
         if (response.destroyed) return // the client went away
-        const problem = error instanceof BatonError ? error : unexpectedAnswer()
+        // an internal error belongs in the log, not in the answer
+        const problem = error instanceof BatonError && error.code !== 'unexpected' ? error : unexpectedAnswer()
         if (MEANINGS[problem.code].status >= 500)
           log(`${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}: ${reasonOf(error)}`)
         refuse(request, response, problem)
@@ -260,7 +261,7 @@ function sendJson(response: ServerResponse, status: number, value: unknown): voi
 
 function refuse(request: IncomingMessage, response: ServerResponse, error: BatonError): void {
   if (response.headersSent) return void response.destroy()
-  answerWith(request, response, problemOf(error.code === 'unexpected' ? unexpectedAnswer() : error))
+  answerWith(request, response, problemOf(error))
 }
 
 function send(response: ServerResponse, status: number, type: string, body: string): void {

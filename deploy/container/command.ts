@@ -297,20 +297,25 @@ function hearSignals({ act }: ContainerSettings, report: ContainerReport): Abort
 /** reports of deployments whose switch has begun */
 const switching = new WeakSet<ContainerReport>()
 
+type StepEvent = Extract<DeployEvent, { event: 'step' }>
+
 const WAITS: readonly ContainerStep[] = ['health', 'probation']
 
 /** With `--json`: events to stdout. Else: the plan or the status to stdout, progress to stderr. */
 function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
   const progress = createProgress({ quiet: quiet || json })
   let last: ContainerStep | null = null
+  const draw = ({ step, detail }: StepEvent) => {
+    if (step === last) return progress.detail(detail) // the step says more of itself
+    if (step === 'revert') progress.end('failed') // what it goes back from
+    last = step
+    // of a wait a person wants to know how long it was; the detail is its limit
+    progress.stage(step, WAITS.includes(step) ? '' : detail)
+  }
   const report: ContainerReport = (event: DeployEvent): void => {
     if (event.event === 'step' && event.step === 'switch') switching.add(report)
     if (json) return printJson(event)
-    if (event.event === 'step' && event.step === 'revert') progress.end('failed') // what it goes back from
-    if (event.event === 'step' && event.step === last) return progress.detail(event.detail)
-    if (event.event === 'step') last = event.step
-    // of a wait a person wants to know how long it was; the detail is its limit
-    if (event.event === 'step') return progress.stage(event.step, WAITS.includes(event.step) ? '' : event.detail)
+    if (event.event === 'step') return draw(event)
     if (event.event === 'progress') return progress.bytes(event.doneBytes, event.totalBytes)
     if (event.event === 'plan' && !dryRun) return
     if (event.event === 'result' || event.event === 'error')

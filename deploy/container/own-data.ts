@@ -198,6 +198,11 @@ export async function copyBeforeIrreversible(
   return isThere ? { before, after, name: posix.basename(other) } : null
 }
 
+/** How a person goes back past such an update. `copy`: its name. Pure. */
+export function wayBackTo(to: string, copy: string): string {
+  return `to go back to ${to} and to the data from before the update, use \`--rollback --trial never\`, then \`--restore-state ${copy}\`; until then, ${to} runs on the changed data`
+}
+
 /** Where the engine's host has a path of the container; null: on no mount. Pure. */
 export function onHost({ Mounts }: ContainerInspection, path: string): string | null {
   const inside = Mounts.filter(({ Destination }) => path.startsWith(`${Destination}/`))

@@ -12,7 +12,7 @@ import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, servingHolde
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, releaseOf, type Site } from './job.ts'
 import * as move from './moves.ts'
-import { copiesOnHost, copyBeforeIrreversible, markData, onHost, orderCopies } from './own-data.ts'
+import { copiesOnHost, copyBeforeIrreversible, markData, onHost, orderCopies, wayBackTo } from './own-data.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer, removeCage } from './rehearsal.ts'
 import { digestIn, failedImage, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
@@ -117,11 +117,6 @@ async function refuseWithoutData(container: ContainerInspection, origin: JobOrig
   if (copy === null) return
   const message = `the update from ${copy.before} to ${copy.after} has changed the data irreversibly`
   throw new BatonError('schema_newer', message, { hint: wayBackTo(copy.before, copy.name) })
-}
-
-/** `copy`: its name. */
-export function wayBackTo(to: string, copy: string): string {
-  return `to go back to ${to} and to the data from before the update, use \`--rollback --trial never\`, then \`--restore-state ${copy}\`; until then, ${to} runs on the changed data`
 }
 
 async function howPlanned(old: Replaced, image: ImageInspection, { engine, program }: Tools): Promise<Replacing> {

@@ -20,9 +20,9 @@ import {
   unfinishedAt,
 } from './job.ts'
 import * as move from './moves.ts'
-import { lastExchange } from './own-data.ts'
+import { lastExchange, wayBackTo } from './own-data.ts'
 import type { Engine } from './engine/engine.ts'
-import { plan, planEvent, prepare, wayBackTo } from './prepare.ts'
+import { plan, planEvent, prepare } from './prepare.ts'
 import { programs, removePrograms } from './program.ts'
 import { namesFor } from './reference.ts'
 import { claims } from './refusal.ts'

@@ -108,6 +108,11 @@ test('a rollback that fails names the way back with the data, if there is a snap
     equal([operation?.outcome, operation?.error?.code], ['reverted', 'restart_failed'])
     return operation?.error?.hint ?? ''
   }
+  for (const bad of ['', 'x'.repeat(501), 5 as unknown as string])
+    await rejects(
+      begin(install, { kind: 'rollback', tag: null, who: 'a test', bad }, () => Promise.resolve({})),
+      withCode('invalid_request'),
+    )
   is(await hintOf(), '')
   const folder = snapshotDirectory(stateDirectory)
   await mkdir(folder, { recursive: true })

@@ -578,7 +578,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert)\b/.test(line))
   match(
     steps.join('\n'),
-    /^done switch .*\nfailed health.*\ndone revert +to v1\.0\.0: the new container exited with code 3/,
+    /^done switch .*\nfailed health(?: +[\d.]+ m?s)?\ndone revert +to v1\.0\.0: the new container exited with code 3/,
   )
   match(
     drawn.err,

@@ -48,6 +48,7 @@ import { earlierChoices, gatherFacts, receiptOf } from '../plan/facts.ts'
 import type { Facts, Own } from '../plan/found.ts'
 import { planInstall } from '../plan/install.ts'
 import type { Step } from '../plan/step.ts'
+import { formatPassed } from '../service/advice.ts'
 import { confirm, type Context, deadlineOf, defaultsFrom, find, handToScript, ownerOf, personOf } from './context.ts'
 import { carryOutSteps, type Done, foretold, NOTHING } from './deeds.ts'
 
@@ -261,7 +262,7 @@ async function installOther(
       `${feed} has no release${bad.length === 0 ? '' : ' that did not fail here'}`,
     )
   for (const one of bad.filter((entry) => compareTags(entry.tag, found.tag) > 0))
-    report.note(`${one.tag} is newer, but failed here at ${one.at}; \`install ${one.tag}\` tries it again`)
+    report.note(formatPassed(one, 'install'))
   if (release === 'latest' && compareTags(found.tag, tag) <= 0 && !isBad) return null // never downgrade: a mirror may lag
   // the service's user reads it during the install
   await using folder = await temporaryFolder(`${service}-install.`, 0o755)

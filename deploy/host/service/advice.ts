@@ -91,11 +91,13 @@ export async function tellOfSkipped(
 ): Promise<string[]> {
   if (tag !== null) return []
   const newer = (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0)
-  for (const bad of newer)
-    outside.note(
-      `${bad.tag} is newer, but failed here at ${bad.at}: ${withoutWords(bad.reason)}; \`${ownCommand(`upgrade ${bad.tag}`)}\` tries it again`,
-    )
+  for (const bad of newer) outside.note(formatPassed(bad, 'upgrade'))
   return [...new Set(newer.map((one) => one.tag))]
+}
+
+/** A newer release that `latest` passes over. `again`: the command that tries it again, with its tag. */
+export function formatPassed({ tag, at, reason }: BadRelease, again: 'install' | 'upgrade'): string {
+  return `${tag} is newer, but failed here at ${at}: ${withoutWords(reason)}; \`${ownCommand(`${again} ${tag}`)}\` tries it again`
 }
 
 /** Releases that failed here, and that nothing has changed for since. */
