@@ -3,6 +3,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, chown } from 'node:fs/promises'
+import { json } from 'node:stream/consumers'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -98,6 +99,25 @@ for (const [named, host, listens] of [
     server.close()
   })
 }
+
+test('a service that does not know why a release is bad goes back all the same', async () => {
+  const asked: unknown[] = []
+  const server = createServer((request, response) => {
+    void json(request).then((body) => {
+      asked.push(body)
+      const isKnown = !Object.hasOwn(body as object, 'bad')
+      const answer = isKnown
+        ? { id: 'a' }
+        : { code: 'invalid_request', title: 'invalid request', detail: 'expected no `bad`' }
+      response.writeHead(isKnown ? 202 : 400, { 'content-type': 'application/json' }).end(JSON.stringify(answer))
+    })
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const client = clientOf({ host: '127.0.0.1', port: (server.address() as AddressInfo).port })
+  const { id } = await client.rollback({ restoreState: true, now: false, bad: 'no answer' })
+  equal([id, asked], ['a', [{ restoreState: true, bad: 'no answer' }, { restoreState: true }]])
+  server.close()
+})
 
 test('a program of another user behind a unix socket gets no password', async () => {
   await using room = await temporary('listener')

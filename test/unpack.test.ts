@@ -169,6 +169,18 @@ test('killed before each kind of change of the disk, the next one starts the who
   equal((await readdir(it.home)).toSorted(), [underWay, await idOf()])
 })
 
+test('what a kill has left is removed though the next process has the pid of the one that was killed, as in a container', async () => {
+  if (process.getuid?.() !== 0) return
+  await using it = await place()
+  const left = join(it.home, `.partial-1-${'a'.repeat(16)}`)
+  await mkdir(left, { recursive: true })
+  const longAgo = new Date(Date.now() - 3_600_000)
+  await utimes(left, longAgo, longAgo)
+  const first = ['unshare', '--pid', '--fork', '--mount-proc', it.executable] as const
+  is((await run(first, { env: bare(it) })).stdout, `${FILES} files\n`)
+  equal(await readdir(it.home), [await idOf()])
+})
+
 test('in a state directory, only the applications that were started last stay, and one that has written something', async () => {
   await using it = await place()
   await symlink('/tmp', it.home) // as in a container: nothing can be unpacked beside the executable

@@ -107,8 +107,11 @@ export function connect({ address, basePath, token }: Access) {
       return operationIn(expected(await ask('', 'POST', body), 202))
     },
     rollback: async ({ restoreState, now, bad }: AllowedBack) => {
-      const body = { ...(restoreState ? { restoreState } : {}), ...(now ? { now } : {}), ...(bad ? { bad } : {}) }
-      return operationIn(expected(await ask('/rollback', 'POST', body), 202))
+      const body = { ...(restoreState ? { restoreState } : {}), ...(now ? { now } : {}) }
+      const answer = await ask('/rollback', 'POST', { ...body, ...(bad ? { bad } : {}) })
+      // an older service does not know `bad`, and going back matters more than what is remembered of it
+      const last = bad && answer.status === 400 ? await ask('/rollback', 'POST', body) : answer
+      return operationIn(expected(last, 202))
     },
     /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
     cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),

@@ -236,7 +236,8 @@ function removeStale(home: string): void {
   for (const name of readdirSync(home)) {
     const pid = Number(/^\.partial-(\d+)-/.exec(name)?.[1] ?? Number.NaN)
     const path = join(home, name)
-    if (Number.isNaN(pid) || isAlive(pid)) continue
+    // in a container every process that unpacks may have the same pid, and this one has begun nothing yet
+    if (Number.isNaN(pid) || (pid !== process.pid && isAlive(pid))) continue
     const { mtimeMs = Date.now() } = lstatSync(path, { throwIfNoEntry: false }) ?? {}
     if (Date.now() - mtimeMs > STALE_MS) rmSync(path, { recursive: true, force: true })
   }
@@ -251,7 +252,7 @@ function removeOlder(home: string): void {
     for (const name of lastFirst.slice(KEPT)) {
       const files = readdirSync(join(home, name, 'app'), { recursive: true, encoding: 'utf8' })
       if (files.some((file) => changedAt(name, 'app', file) > changedAt(name, 'complete'))) continue
-      const aside = join(home, `.partial-${process.pid}-${name}`) // a power cut leaves it, and nothing starts it
+      const aside = join(home, `.partial-${process.pid}-${name}`) // a kill leaves it, nothing starts it, and the next unpacking removes it
       renameSync(join(home, name), aside)
       rmSync(aside, { recursive: true })
     }
