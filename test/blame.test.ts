@@ -136,7 +136,10 @@ test.long(
     )
     const latest = async () => (await it.home.api('POST', '/admin/update/check')).body as VersionReport
     const before = await latest()
-    equal([before.latest, before.skipped.map(({ tag }) => tag)], ['v1.0.0', ['v1.1.0']])
+    equal(
+      [before.latest, before.skipped.map(({ tag, code }) => [tag, code])],
+      ['v1.0.0', [['v1.1.0', 'restart_failed']]],
+    )
     is((await it.updated()).outcome, 'up_to_date')
     await it.home.stop()
     const config = JSON.parse(await readFile(it.home.configPath, 'utf8')) as { update: object }

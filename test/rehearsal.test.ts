@@ -121,6 +121,7 @@ for (const [what, migration] of Object.entries(OPEN)) {
     const report = await rehearsed(migration)
     equal(judge(report, TAGS), {
       verdict: 'reversible',
+      code: 'reads_and_writes',
       reason: 'v1.0.0 can read and write the data as v1.1.0 leaves it',
     })
     ok((report.rows ?? 0) >= ROWS)
@@ -259,7 +260,9 @@ test('another database among `trial.files` is named, since it does not go back; 
   equal(well.others, ['more/other.db'])
   equal(judge(well, TAGS), {
     verdict: 'reversible',
+    code: 'reads_and_writes',
     reason: 'v1.0.0 can read and write the data as v1.1.0 leaves it',
+    others: ['more/other.db'],
     hint: 'more/other.db is another database of the service; a rollback with `--restore-state` leaves it unchanged',
   })
   const harm = `const fs = require('node:fs'); fs.truncateSync(state + '/more/other.db', 5000)`

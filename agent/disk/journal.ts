@@ -3,7 +3,7 @@
 // before or after a change, never a torn one. Only the holder of the lock writes.
 
 import { type Disk, readSmall } from './disk.ts'
-import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
+import { BatonError, codeOf, type ErrorCode, reasonOf } from '../words/errors.ts'
 import { JOURNAL_MAX_BYTES, wholeJournal } from './journal-text.ts'
 import { journalPath, updateDirectory } from './places.ts'
 import { withReserve } from './reserve.ts'
@@ -115,7 +115,8 @@ export function finishOperation(
   delete state.holder
   if (operation.to === null) return
   if (end.blame !== undefined && end.blame !== null) {
-    markBad(state, operation.to, operation.sha256, operation.error?.message ?? `${end.outcome}`, end.blame)
+    const { message = `${end.outcome}`, code } = operation.error ?? {}
+    markBad(state, operation.to, operation.sha256, message, { ...end.blame, code })
   } else if (operation.bad !== undefined && isDone(end.outcome)) {
     markBad(state, operation.from, null, operation.bad)
   } else if (isDownload && isDone(end.outcome)) {
@@ -149,9 +150,16 @@ export function markBad(
   tag: string,
   sha256: string | null,
   reason: string,
-  { hadMs }: Partial<Blame> = {},
+  { hadMs, code }: Partial<Blame> & { code?: ErrorCode | undefined } = {},
 ): void {
-  const entry = { tag, sha256, reason, at: new Date().toISOString(), ...(hadMs !== undefined && { hadMs }) }
+  const entry: BadRelease = {
+    tag,
+    sha256,
+    reason,
+    ...(code !== undefined && { code }),
+    at: new Date().toISOString(),
+    ...(hadMs !== undefined && { hadMs }),
+  }
   state.bad = [...without(state.bad, tag, sha256), entry]
 }
 

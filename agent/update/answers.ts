@@ -54,7 +54,14 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry === null) return false
       const newer = compareTags(tag, instance.version) > 0
-      if (newer) report.skipped.push({ tag, sha256: entry.sha256, why: entry.reason, at: entry.at })
+      if (newer)
+        report.skipped.push({
+          tag,
+          sha256: entry.sha256,
+          why: entry.reason,
+          ...(entry.code && { code: entry.code }),
+          at: entry.at,
+        })
       return true
     }
     const newest = await install.feed.latest(Object.assign(failed, { from: instance.version }))

@@ -12,12 +12,47 @@ export const VERDICTS = ['reversible', 'irreversible', 'unproven', 'untried'] as
  */
 export type Verdict = (typeof VERDICTS)[number]
 
+/** Why a verdict is what it is, for programs, and for a page in another language. */
+export const TRIAL_CODES = [
+  // untried
+  'never',
+  'supervisor',
+  'state_directory',
+  'old_units',
+  'database_outside',
+  'database_size',
+  'journal_mode',
+  'no_room',
+  'not_started',
+  'not_finished',
+  'running_fails',
+  'no_scratch',
+  'scratch_failed',
+  'images',
+  'trial_failed',
+  // irreversible
+  'rows_lost',
+  'cannot_start',
+  'cannot_work',
+  // unproven
+  'own_trial',
+  'data_differs',
+  'write_not_tested',
+  // reversible
+  'reads_and_writes',
+] as const
+export type TrialCode = (typeof TRIAL_CODES)[number]
+
 export interface Rehearsal {
   verdict: Verdict
+  /** absent: an older kit made the trial */
+  code?: TrialCode
   /** why, as one clause without a full stop; for `untried` what keeps a rehearsal from taking place */
   reason: string
   /** what to do about it, one sentence; absent if there is nothing to do */
   hint?: string
+  /** other databases of the service, which a way back with the data leaves as they are; absent: there are none */
+  others?: string[]
   /** rows in all tables of the copy, before the migration; null: not counted */
   rows: number | null
   /** milliseconds that the copy took; null: none was made */
@@ -29,6 +64,9 @@ export interface Rehearsal {
   /** ISO time of the rehearsal, if it was an earlier one, whose result counts again; absent: it belongs to this operation */
   triedAt?: string
 }
+
+/** Why there was no rehearsal. */
+export type Untried = Pick<Rehearsal, 'code' | 'reason' | 'hint'>
 
 /** A request that a release must answer on the copy. */
 export interface RehearseRequest {

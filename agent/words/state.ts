@@ -203,6 +203,8 @@ export interface BadRelease {
   /** sha256 of the asset, hex; null if not known, then the tag alone counts */
   sha256: string | null
   reason: string
+  /** of the error; absent: whoever rolled back marked it, or an older kit did */
+  code?: ErrorCode
   at: string
   /** it was late, with these milliseconds to become ready; absent: that is not why it failed */
   hadMs?: number
@@ -236,6 +238,8 @@ export interface Skipped {
   sha256: string | null
   /** what happened to it here, one sentence */
   why: string
+  /** of the error; absent: whoever rolled back marked it, or an older kit did */
+  code?: ErrorCode
   /** ISO 8601, UTC */
   at: string
 }

@@ -23,7 +23,9 @@ import {
   irreversibleFault,
   reasonOf,
   type Rehearsal,
+  type TrialCode,
   untilWell,
+  type Untried,
 } from '../../agent/words.ts'
 import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 import { TAR_EXTRA_BYTES } from '../lib/tar.ts'
@@ -94,11 +96,9 @@ function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']
   })
 }
 
-function judged(
-  { report, copyMs, reason }: Found,
-  tags: Trial['tags'],
-): Pick<Rehearsal, 'reason'> & Partial<Rehearsal> {
-  if (report === undefined) return { copyMs, reason: reason ?? 'the trial ended without a result' }
+function judged({ report, copyMs, code, reason }: Found, tags: Trial['tags']): Untried & Partial<Rehearsal> {
+  if (report === undefined)
+    return { copyMs, code: code ?? 'trial_failed', reason: reason ?? 'the trial ended without a result' }
   return { ...judge(report, tags, REMEDIES), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
 }
 
@@ -120,6 +120,7 @@ interface Trial {
 /** What the performer has reported, or why there is no report. */
 interface Found {
   report?: Report
+  code?: TrialCode
   reason?: string
   copyMs: number | null
 }
@@ -132,17 +133,21 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
   if (!isSame || images.present.Config?.Volumes?.[state] === undefined)
     return {
       copyMs: null,
+      code: 'images',
       reason: 'the two images do not declare the same state directory as a volume',
     }
   if (present === null || candidate === null)
-    return { copyMs: null, reason: 'the entrypoint of one of the two images is not its executable' }
+    return { copyMs: null, code: 'images', reason: 'the entrypoint of one of the two images is not its executable' }
   let [cage, copyMs]: [string | null, number | null] = [null, null]
-  const not = (reason: string): Found => ({ copyMs, reason })
+  const not = (code: TrialCode, reason: string): Found => ({ copyMs, code, reason })
   try {
     const bytes = await engine.sizeOf(predecessor, copy.path)
-    if (bytes === null) return not(`the engine cannot find the copy of the database, ${copy.path}`)
+    if (bytes === null) return not('trial_failed', `the engine cannot find the copy of the database, ${copy.path}`)
     if (bytes > AUTO_MAX_BYTES)
-      return not(`the database is ${mebibytes(bytes)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`)
+      return not(
+        'database_size',
+        `the database is ${mebibytes(bytes)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
+      )
     const body = cageBody(images.present, present, state, bytes)
     cage = await createBeside(name, { body, connect: [], disconnect: [] }, engine)
     const began = performance.now()
@@ -153,13 +158,13 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     await fill(cage, { ...trial, state, candidate, startMs }, engine)
     await engine.start(cage)
     const late = await stillRuns(cage, wholeMsOf(startMs), { engine, stop })
-    if (late !== null) return not(late)
+    if (late !== null) return not('not_finished', late)
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
-    if (text === null) return not(`${tags.from} is too old to run a trial`)
+    if (text === null) return not('images', `${tags.from} is too old to run a trial`)
     return { copyMs, report: readReportOf(JSON.parse(text.toString()) as Record<string, unknown>) }
   } catch (cause) {
     if (isAway(cause) || (cause instanceof BatonError && cause.code === 'interrupted')) throw cause
-    return not(reasonOf(cause))
+    return not('trial_failed', reasonOf(cause))
   } finally {
     if (cage !== null) await removeCage(name, engine).catch(() => {})
   }

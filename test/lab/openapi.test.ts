@@ -1,7 +1,7 @@
 // The document agrees with the code's words, and the check of answers against the document refuses wrong ones.
 
 import { EXIT, MEANINGS } from '../../agent/words/errors.ts'
-import { irreversibleFault, type Rehearsal, VERDICTS } from '../../agent/words/rehearsal.ts'
+import { irreversibleFault, type Rehearsal, TRIAL_CODES, VERDICTS } from '../../agent/words/rehearsal.ts'
 import { HISTORY_MAX, OUTCOMES, STAGES } from '../../agent/words/state.ts'
 import { WAIT_CODES } from '../../agent/words/waits.ts'
 import { newOperation } from '../../agent/update/operation.ts'
@@ -90,6 +90,7 @@ test("speaks the code's words", () => {
   equal(documentedAt(...schemas, 'Status', 'properties', 'history', 'maxItems'), HISTORY_MAX)
   equal(documentedAt(...schemas, 'Wait', 'properties', 'code', 'enum'), [...WAIT_CODES])
   equal(documentedAt(...schemas, 'Trial', 'properties', 'verdict', 'enum'), [...VERDICTS])
+  equal(documentedAt(...schemas, 'Trial', 'properties', 'code', 'enum'), [...TRIAL_CODES])
 })
 
 test('gives every code of a refusal the status that the table gives it', () => {

@@ -532,15 +532,27 @@ test('the result and the history say how the release did on a copy of the data',
   }
 })
 
-test('in Chinese too; and what is to be done about it stands behind it', async () => {
+test("in Chinese without the service's English, where a code says it; what a program wrote stands behind it", async () => {
   await using stub = await served()
   await using watched = await openPage(browser, { locale: 'zh-CN' })
   const { page } = watched
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
-  const why =
-    '/var/lib/beacon-trial does not exist or does not belong to the service, so the units are from a release that predates trials on a copy'
-  const hint = 'run install.sh from a newer release once as root to rewrite the units'
-  await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
+  const why = 'systemd 单元来自尚不支持试用的版本：请以 root 身份运行一次新版本的 install.sh。'
+  await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}`)
+  const { operation } = stub.world.status
+  assert.ok(operation?.trial)
+  operation.trial = NO_WAY_BACK
+  await shown(
+    page,
+    '#outcomeReason',
+    `已在数据副本上试用（1,042 行，2 秒）：无法回滚。v1.0.0 无法在 v1.1.0 改动后的数据上启动。${NO_WAY_BACK.reason}`,
+  )
+  const data = { ...rehearsed(), others: ['a.db', 'b.db'], hint: 'a.db, b.db are other databases' }
+  operation.trial = data
+  const others = 'a.db、b.db 是此服务的其他数据库；恢复更新前的数据时不会改动。'
+  await shown(page, '#outcomeReason', `已在数据副本上试用（1,042 行，2 秒）：可以回滚。${others}`)
+  operation.trial = { ...rehearsed(), verdict: 'untried', reason: 'an older kit says so', hint: 'do this' }
+  await shown(page, '#outcomeReason', '没有在数据副本上试用。an older kit says sodo this')
   assertQuiet(watched)
 })
 

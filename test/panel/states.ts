@@ -456,6 +456,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const rehearsal = rehearsed({
         verdict: 'untried',
+        code: 'old_units',
         reason:
           '/var/lib/beacon-trial does not exist or does not belong to the service, so the units are from a release that predates trials on a copy',
         hint: 'run `install.sh` from a newer release once as root to rewrite the units',

@@ -197,6 +197,7 @@ export function rehearsed(some: Partial<Rehearsal> = {}): Rehearsal {
 
 export const NO_WAY_BACK = rehearsed({
   verdict: 'irreversible',
+  code: 'cannot_start',
   reason: 'v1.0.0 does not start on the data that v1.1.0 leaves behind: no such column: body',
 })
 

@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Disk } from '../../disk/disk.ts'
 import type { Receipt } from '../../disk/receipt.ts'
+import type { Untried } from '../../words/rehearsal.ts'
 import { isObject, parsedJson } from '../../words/untrusted.ts'
 
 /** Names inside the folder. The report is a file only where there is no cage of systemd's (a container, a trial by hand). */
@@ -24,11 +25,6 @@ const REPORT_MAX_BYTES = 64 * 1024
 /** how long systemd may take to start the cage */
 const BEGIN_MS = 15_000
 
-interface NoCage {
-  reason: string
-  hint?: string
-}
-
 export interface Cage {
   folder: string
   disk: Disk
@@ -40,15 +36,22 @@ export async function cageOf(
   service: string,
   supervisor: Receipt['supervisor'],
   stateDirectory: string,
-): Promise<string | NoCage> {
+): Promise<string | Untried> {
   if (supervisor !== 'systemd')
-    return { reason: 'a trial needs the system-wide systemd, which does not supervise this install' }
+    return {
+      code: 'supervisor',
+      reason: 'a trial needs the system-wide systemd, which does not supervise this install',
+    }
   if (stateDirectory !== `/var/lib/${service}`)
-    return { reason: `a trial needs the state directory to be /var/lib/${service}, but it is ${stateDirectory}` }
+    return {
+      code: 'state_directory',
+      reason: `a trial needs the state directory to be /var/lib/${service}, but it is ${stateDirectory}`,
+    }
   const folder = rehearsalFolder(stateDirectory)
   const found = await stat(folder).catch(() => null)
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
+    code: 'old_units',
     reason: `${folder} does not exist or does not belong to the service, so the units are from a release that predates trials on a copy`,
     hint: 'run `install.sh` from a newer release once as root to rewrite the units',
   }

@@ -3,7 +3,7 @@
 
 import { blameless, hindranceOf, lateBy } from '../../words/blame.ts'
 import { BatonError } from '../../words/errors.ts'
-import type { Rehearsal } from '../../words/rehearsal.ts'
+import type { Rehearsal, TrialCode, Untried } from '../../words/rehearsal.ts'
 import type { Report } from './report.ts'
 
 const UNTOUCHED = 'nothing has changed; the trial used only a copy of the data'
@@ -21,7 +21,7 @@ export interface Remedies {
 
 const ON_HOST: Remedies = { longer: '`update.readyTimeout`', without: '`update.trial: "never"` in the configuration' }
 
-export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
+export type Judged = Pick<Rehearsal, 'verdict' | 'code' | 'reason' | 'hint' | 'others'>
 
 /**
  * Throws verify_failed if the candidate fails on the copy: it would fail on the data too; refused if it lacked something there. The hint names databases that a way back
@@ -29,11 +29,13 @@ export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
  */
 export function judge(report: Report, tags: Tags, remedies = ON_HOST): Judged {
   const judged = verdictOf(report, tags, remedies)
-  if (report.others.length === 0 || judged.hint !== undefined) return judged
-  const [are, them] = report.others.length === 1 ? ['is another database', 'it'] : ['are other databases', 'them']
+  const { others } = report
+  if (others.length === 0 || judged.hint !== undefined) return judged
+  const [are, them] = others.length === 1 ? ['is another database', 'it'] : ['are other databases', 'them']
   return {
     ...judged,
-    hint: `${report.others.join(', ')} ${are} of the service; a rollback with \`--restore-state\` leaves ${them} unchanged`,
+    others: [...others],
+    hint: `${others.join(', ')} ${are} of the service; a rollback with \`--restore-state\` leaves ${them} unchanged`,
   }
 }
 
@@ -52,62 +54,65 @@ export function refuseLate({ phase }: Report, to: string, why: string): void {
   throw blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, { hint: UNTOUCHED })
 }
 
-function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Remedies): Judged {
-  const { phase, present, candidate, presentAgain, damage, lost, difference, changed, reversible } = report
+function verdictOf(report: Report, tags: Tags, remedies: Remedies): Judged {
+  const untried = whyUntried(report, tags, remedies)
+  if (untried !== null) return { verdict: 'untried', ...untried }
+  refuseCandidate(report, tags, remedies)
+  const [verdict, code, reason] = wayBack(report, tags)
+  return { verdict, code, reason }
+}
+
+/** Null: the running release works in the trial, and the candidate was started. Throws what says nothing about a release. */
+function whyUntried({ phase, present, candidate }: Report, { from, to }: Tags, { without }: Remedies): Untried | null {
   if (phase === 'full') throw tooFull(to)
-  if (phase === 'no-room') {
+  if (phase === 'no-room')
     return {
-      verdict: 'untried',
+      code: 'no_room',
       reason: 'there is no room for a trial: it needs its own file system, in memory or on a loop device',
     }
-  }
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw endedCage(to, without)
     const why = present?.failure ?? 'the trial ended without a report'
     return {
-      verdict: 'untried',
+      code: 'running_fails',
       reason: `the running release ${from} does not work in the trial: ${why}`,
       hint: 'the trial has no network and no environment file, and has read-only access to the host',
     }
   }
-  if (present.refused !== null) {
-    return {
-      verdict: 'untried',
-      reason: `${from} itself does not answer as \`trial\` expects: ${present.refused}`,
-    }
-  }
-  if (candidate.failure !== null) {
-    const hindrance = hindranceOf({ how: candidate.failure, said: null, isCaged: true })
-    if (hindrance !== null) throw hindered(to, candidate.failure, hindrance)
-    const { failure, lateMs } = candidate
+  if (present.refused === null) return null
+  return { code: 'running_fails', reason: `${from} itself does not answer as \`trial\` expects: ${present.refused}` }
+}
+
+/** Throws if the candidate fails on the copy, or spoils it. */
+function refuseCandidate({ candidate, damage }: Report, { to }: Tags, { longer }: Remedies): void {
+  const { failure = null, lateMs } = candidate ?? {}
+  if (failure !== null) {
+    const hindrance = hindranceOf({ how: failure, said: null, isCaged: true })
+    if (hindrance !== null) throw hindered(to, failure, hindrance)
     throw lateMs === undefined ? failed(to, failure) : tooLate(to, failure, { hadMs: lateMs, longer })
   }
   if (damage !== null) throw failed(to, `after its migration, ${damage}`)
-  if (lost !== null) return { verdict: 'irreversible', reason: lost }
+}
+
+/** What the running release shows on the data that the candidate has left. */
+function wayBack(report: Report, { from, to }: Tags): [Rehearsal['verdict'], TrialCode, string] {
+  const { presentAgain, candidate, lost, difference, changed, reversible } = report
+  const left = `the data that ${to} leaves behind`
+  if (lost !== null) return ['irreversible', 'rows_lost', lost]
   if (presentAgain === null || presentAgain.failure !== null) {
     const why = presentAgain?.failure ?? 'the trial ended'
-    return { verdict: 'irreversible', reason: `${from} does not start on the data that ${to} leaves behind: ${why}` }
+    return ['irreversible', 'cannot_start', `${from} does not start on ${left}: ${why}`]
   }
-  if (presentAgain.refused !== null) {
-    return {
-      verdict: 'irreversible',
-      reason: `${from} does not work with the data that ${to} leaves behind: ${presentAgain.refused}`,
-    }
-  }
-  if (candidate.refused !== null)
-    return {
-      verdict: 'unproven',
-      reason: `${to} does not answer as its own \`trial\` expects: ${candidate.refused}`,
-    }
+  if (presentAgain.refused !== null)
+    return ['irreversible', 'cannot_work', `${from} does not work with ${left}: ${presentAgain.refused}`]
+  const refused = candidate?.refused ?? null
+  if (refused !== null)
+    return ['unproven', 'own_trial', `${to} does not answer as its own \`trial\` expects: ${refused}`]
   const otherThanBefore = [difference, changed].filter((why) => why !== null).join('; ')
-  if (otherThanBefore !== '' && !reversible) return { verdict: 'unproven', reason: otherThanBefore }
-  if (presentAgain.writes === 0) {
-    return {
-      verdict: 'unproven',
-      reason: `${from} starts on the data that ${to} leaves behind, but whether it can also write was not tested`,
-    }
-  }
-  return { verdict: 'reversible', reason: `${from} can read and write the data as ${to} leaves it` }
+  if (otherThanBefore !== '' && !reversible) return ['unproven', 'data_differs', otherThanBefore]
+  if (presentAgain.writes === 0)
+    return ['unproven', 'write_not_tested', `${from} starts on ${left}, but whether it can also write was not tested`]
+  return ['reversible', 'reads_and_writes', `${from} can read and write the data as ${to} leaves it`]
 }
 
 /** The candidate failed for want of something that its trial has less of than a service: that says nothing about the release. */

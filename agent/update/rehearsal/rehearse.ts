@@ -11,7 +11,13 @@ import { roomIn } from '../../disk/reserve.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
-import { irreversibleFault, type Rehearsal, triedBefore, type TriedRelease } from '../../words/rehearsal.ts'
+import {
+  irreversibleFault,
+  type Rehearsal,
+  triedBefore,
+  type TriedRelease,
+  type Untried,
+} from '../../words/rehearsal.ts'
 import { REHEARSE_MODES, type RehearseMode } from '../../words/bounds.ts'
 import { series } from '../../words/series.ts'
 import type { Operation } from '../../words/state.ts'
@@ -166,13 +172,13 @@ function modeOf(value: unknown): RehearseMode {
 const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'invalid_settings']
 
 /** Why the rehearsal itself has failed. Throws what ends the update instead: it was cancelled, or the error is about the release. */
-export function whyUntried(cause: unknown, signal: AbortSignal | undefined): Pick<Rehearsal, 'reason'> {
+export function whyUntried(cause: unknown, signal: AbortSignal | undefined): Untried {
   if (signal?.aborted === true) throw signal.reason as Error
   if (cause instanceof BatonError && ABOUT_THE_RELEASE.includes(cause.code)) throw cause
-  return { reason: reasonOf(cause) }
+  return { code: 'trial_failed', reason: reasonOf(cause) }
 }
 
-export const NEVER = { reason: '`trial` is `never`' }
+export const NEVER: Untried = { code: 'never', reason: '`trial` is `never`' }
 
 export const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
   verdict: 'untried',
@@ -187,18 +193,21 @@ async function openCage(
   { service, stateDirectory, disk }: ManagedInstall,
   { folder, database, isBusy }: OnCopy,
   mode: RehearseMode,
-): Promise<Cage | Pick<Rehearsal, 'reason' | 'hint'>> {
+): Promise<Cage | Untried> {
   if (mode === 'never') return NEVER
-  if (!database.startsWith(stateDirectory + sep)) return { reason: 'the database is not in the state directory' }
+  if (!database.startsWith(stateDirectory + sep))
+    return { code: 'database_outside', reason: 'the database is not in the state directory' }
   const bytes = await bytesOf(database)
   if (mode === 'auto' && bytes > AUTO_MAX_BYTES) {
     return {
+      code: 'database_size',
       reason: `the database is ${mebibytes(bytes)}, but \`auto\` allows a trial only up to ${mebibytes(AUTO_MAX_BYTES)}`,
       hint: 'to try it anyway, set `update.trial: "always"` in the configuration',
     }
   }
   if (isBusy && bytes > ROLLBACK_MAX_BYTES) {
     return {
+      code: 'journal_mode',
       reason: 'the database is in use and in rollback-journal mode, so writes would wait until the copy is complete',
       hint: 'use `PRAGMA journal_mode = WAL` in the application',
     }
@@ -209,14 +218,16 @@ async function openCage(
   const needed = bytes * ROOM_FACTOR
   if (room < needed)
     return {
+      code: 'no_room',
       reason: `a trial needs ${mebibytes(needed)} free in ${folder}, which has ${mebibytes(Math.max(0, room), Math.floor)}`,
     }
   return cage
 }
 
-function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
+function noStart(service: string): Untried {
   const units = `${service}-trial.path ${service}-trial.service`
   return {
+    code: 'not_started',
     reason: 'systemd did not start the trial',
     hint: `run \`systemctl reset-failed ${units}\` and \`systemctl start ${service}-trial.path\` as root; if the units are older than this release, run its \`install.sh\``,
   }
@@ -237,7 +248,7 @@ export async function inCage(
   if (end.is === 'late') {
     const why = `it did not finish within ${Math.round(mostMs / 1000)} s`
     refuseLate(report, release.tag, why)
-    return { reason: why }
+    return { code: 'not_finished', reason: why }
   }
   const tags = { from: install.current, to: release.tag }
   return { ...judge(report, tags), copyMs, rows: report.rows, migrationMs: report.candidate?.ms ?? null }

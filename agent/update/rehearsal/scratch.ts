@@ -4,6 +4,7 @@
 
 import { join } from 'node:path'
 import { reasonOf } from '../../words/errors.ts'
+import type { Rehearsal, Untried } from '../../words/rehearsal.ts'
 import { type Scratch, scratchOf, type SnapshotPlan } from '../../words/snapshot.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { copiesInto, runOnData, snapshotPlan, toCopy } from '../steps/dump.ts'
@@ -20,7 +21,8 @@ import {
   whyUntried,
 } from './rehearse.ts'
 
-const UNNAMED = {
+const UNNAMED: Untried = {
+  code: 'no_scratch',
   reason: 'the data is not in SQLite, and no scratch database is configured',
   hint: 'set `update.scratch` in the configuration',
 }
@@ -33,7 +35,7 @@ export async function rehearseOnScratch(what: ToRehearse): Promise<void> {
   const update = await operatorsUpdate(install)
   const scratch = scratchOf(update?.['scratch'])
   const began = performance.now()
-  const ended = (more: object) => {
+  const ended = (more: Partial<Rehearsal>) => {
     operation.trial = { ...NOT_TRIED, reason: '', ...more, tookMs: Math.round(performance.now() - began) }
   }
   if (update?.['trial'] === 'never') return ended(NEVER)
@@ -44,7 +46,7 @@ export async function rehearseOnScratch(what: ToRehearse): Promise<void> {
   try {
     await emptyCage(cage)
     const why = await fill(what, folder, plan, scratch)
-    if (why !== null) return ended({ reason: why })
+    if (why !== null) return ended({ code: 'scratch_failed', reason: why })
     const copyMs = Math.round(performance.now() - began)
     signal?.throwIfAborted()
     ended(await inCage(cage, what, { database: null, environment: scratch.environment }, copyMs))

@@ -10,7 +10,7 @@ import { followNow, poll, settle, take } from './polling.js'
 import { render } from './render.js'
 import { changeRules } from './rules.js'
 import { state } from './state.js'
-import { ago, duration, faultText, minute, now, sentences, t, withWhy } from './words.js'
+import { ago, duration, faultText, minute, now, sentences, t, withFault } from './words.js'
 
 /** `tag` null: a rollback. `typed`: the operator typed the tag. */
 async function start(tag, { typed = false, allowIrreversible = false } = {}) {
@@ -114,9 +114,10 @@ function ask(title, text, points, yes, act) {
   ui.no.focus()
 }
 
-function pointItem({ kind, at, why, ms, ...vars }) {
+function pointItem({ kind, at, fault, ms, ...vars }) {
   const item = make('li', /^(bad|down|irr)/.test(kind) ? 'alarm' : '')
-  putCode(item, withWhy(t(`point.${kind}`, { ...vars, time: ago(at), wait: duration(ms ?? 0) }), why))
+  const own = t(`point.${kind}`, { ...vars, time: ago(at), wait: duration(ms ?? 0) })
+  putCode(item, fault === undefined ? own : withFault(own, fault))
   return item
 }
 

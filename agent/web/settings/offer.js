@@ -68,8 +68,8 @@ export function particulars(to, status, report) {
   const points = []
   const bad = (report?.skipped ?? []).find(({ tag }) => tag === to)
   const last = status.history.find((one) => one.to === to && ['reverted', 'failed'].includes(one.outcome))
-  if (bad) points.push(badPoint(bad.why, bad.at))
-  else if (last?.outcome === 'reverted') points.push(badPoint(last.error?.message ?? '', last.finishedAt))
+  if (bad) points.push(badPoint({ ...bad, message: bad.why }))
+  else if (last?.outcome === 'reverted') points.push(badPoint({ ...last.error, at: last.finishedAt }))
   if (compareTags(to, from) < 0) points.push({ kind: 'downgrade' })
   if (compareTags(to, from) === 0) points.push({ kind: 'same' })
   const [before, after] = [
@@ -84,7 +84,7 @@ export function particulars(to, status, report) {
   return points
 }
 
-const badPoint = (why, at) => ({ kind: 'bad', why, at })
+const badPoint = ({ code, message, at }) => ({ kind: 'bad', fault: { code, message: message ?? '' }, at })
 
 /** How long nobody would be served: as a trial of this release has shown, else the last switches. */
 function pausePoint(to, { expectedMs, maxPauseMs }, report) {

@@ -10,6 +10,7 @@ import {
   because,
   bytes,
   duration,
+  ifAny,
   joined,
   language,
   moment,
@@ -40,13 +41,7 @@ export function renderOutcome(status, busy) {
   put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
   putCode(
     ui.outcomeReason,
-    sentences(
-      reasonOf(operation, outcome),
-      leftOf(operation),
-      cutOf(operation),
-      triedOf(operation),
-      said(operation.trial?.hint),
-    ),
+    sentences(reasonOf(operation, outcome), leftOf(operation), cutOf(operation), triedOf(operation), hintOf(operation)),
   )
   ui.outcome.className = KINDS[outcome] ?? 'bad'
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
@@ -86,14 +81,27 @@ const reasonOf = ({ error, trial }, outcome) =>
   error === null || outcome === 'cancelled' || (error.code === 'irreversible' && trial) ? '' : because(error)
 
 /** What the trial on a copy has shown; '' if there was none. */
-function triedOf({ trial }) {
+function triedOf(operation) {
+  const { trial } = operation
   if (!trial) return ''
-  const { verdict, reason: why, rows, tookMs, triedAt } = trial
+  const { verdict, rows, tookMs, triedAt } = trial
   const counted = rows === null ? '' : t('tried.rows', { n: rows.toLocaleString(language) })
-  return withWhy(
-    t(`tried.${verdict}`, { what: counted + duration(tookMs) + (triedAt ? t('comma') + ago(triedAt) : '') }),
-    verdict === 'reversible' ? '' : why,
-  )
+  const what = counted + duration(tookMs) + (triedAt ? t('comma') + ago(triedAt) : '')
+  const text = t(`tried.${verdict}`, { what })
+  if (verdict === 'reversible') return text
+  const why = whyTried(operation)
+  return why === '' ? withWhy(text, trial.reason) : sentences(text, why)
+}
+
+/** Why the trial ended so, in the page's words; '' if it has none for this. */
+const whyTried = ({ trial, from, to }) => ifAny(`tried.why.${trial.code}`, { from, to, why: said(trial.reason) })
+
+/** What to do about it, or what the trial has left out; the page's words say the first themselves. */
+function hintOf(operation) {
+  const { others, hint } = operation.trial ?? {}
+  if (!hint) return ''
+  const own = others ? ifAny('tried.why.others', { list: others.join(t('comma')) }) : whyTried(operation)
+  return own === '' ? said(hint) : others ? own : ''
 }
 
 /** Where a rollback with the data has put those of before; a failure says it in its reason. */

@@ -79,6 +79,10 @@ const errorText = (code) => ifAny(`error.${code}`)
 /** The page's sentence for the code, then the service's own words. */
 export const because = ({ code, message }) => withoutStop(withWhy(withoutStop(errorText(code)), message))
 
+/** A sentence of the page, and the fault that it speaks of. In English the service's own words are enough. */
+export const withFault = (text, { code, message }) =>
+  withWhy(language === 'en' ? text : sentences(text, errorText(code)), message)
+
 /** What is waited for, in the page's words; a code that it does not know in the service's. */
 export function waiting(wait) {
   const own = ifAny(`wait.${wait.code}`, { ...wait, mode: t(`mode.${wait.mode}`), time: age(wait.hours ?? 0) })

@@ -22,7 +22,15 @@ import {
 import { snapshot } from '../../../agent/service/snapshot.ts'
 import type { Build } from '../../../agent/service/build.ts'
 import { type Environment, readSettings } from '../../../agent/service/config.ts'
-import { asBatonError, BatonError, formatRehearsal, MEANINGS, reasonOf, type Rehearsal } from '../../../agent/words.ts'
+import {
+  asBatonError,
+  BatonError,
+  formatRehearsal,
+  MEANINGS,
+  reasonOf,
+  type Rehearsal,
+  type Untried,
+} from '../../../agent/words.ts'
 import { performBy } from '../../lib/perform.ts'
 import { printError, printLine } from '../../lib/printer.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
@@ -79,7 +87,7 @@ interface ByHandTrial {
 async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial): Promise<Rehearsal> {
   const began = performance.now()
   const nothing = { verdict: 'untried', rows: null, copyMs: null, migrationMs: null } as const
-  const ended = (more: Partial<Rehearsal> & Pick<Rehearsal, 'reason'>): Rehearsal => {
+  const ended = (more: Partial<Rehearsal> & Untried): Rehearsal => {
     return { ...nothing, ...more, tookMs: Math.round(performance.now() - began) }
   }
   const offered = await runVersion(candidate)
@@ -90,11 +98,15 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
   const { size } = await stat(copy)
   if (size > AUTO_MAX_BYTES)
     return ended({
+      code: 'database_size',
       reason: `the database is ${mebibytes(size)}, but a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
     })
   const inside = [present, candidate].find((path) => path.startsWith(stateDirectory + sep))
   if (inside !== undefined)
-    return ended({ reason: `${inside} is in the state directory, which in a trial has only a copy of the data` })
+    return ended({
+      code: 'trial_failed',
+      reason: `${inside} is in the state directory, which in a trial has only a copy of the data`,
+    })
   const tags = { from: ownRelease().tag, to: offered.tag }
   await using folder = await temporaryFolder(`${service}-trial.`)
   try {
