@@ -55,7 +55,7 @@ main() {
         exit 0
       fi
       # the installed executable knows the flags of its commands
-      [ "$topic" = install ] || [ -z "$topic" ] || ! find_installed || exec "$installed" "$topic" --help ${full:+--all}
+      [ "$topic" = install ] || [ -z "$topic" ] || ! find_installed || exec "$installed" help "$topic" ${full:+--all}
       usage "${full:-${topic:-first}}"
       exit 0
       ;;

@@ -50,8 +50,18 @@ test('no line of an error can be taken for a line of the command, and a hint com
 test('an error without a hint of its own says what its code asks for, and names no page that a host does not have', () => {
   equal(
     written((to) => printError(new BatonError('check_failed', 'no answer'), to)),
-    'error: no answer\nhint: check that this host can reach the feed’s address: `doctor` tests it and reports what fails\n',
+    'error: no answer\nhint: check that this host can reach the feed’s address: `doctor` tests it and reports what fails\ncode: check_failed (`help check_failed` explains it)\n',
   )
+})
+
+test('what was typed wrong, and what the message says whole, have no code to look up', () => {
+  for (const code of ['invalid_tag', 'refused'] as const) {
+    const error = new BatonError(code, 'no', { hint: 'do this' })
+    equal(
+      written((to) => printError(error, to)),
+      'error: no\nhint: do this\n',
+    )
+  }
 })
 
 test('a program reads from JSON what was there, and a terminal that shows it is not steered', () => {

@@ -44,7 +44,7 @@ test('where systemd may make no namespaces, as in LXC without nesting, each comm
   is(code, 3, stderr)
   match(
     stderr,
-    /cannot start a process with the unit’s restrictions \(226\/NAMESPACE\)\nhint: .*nesting.*\(`--no-service`\)\n$/,
+    /cannot start a process with the unit’s restrictions \(226\/NAMESPACE\)\nhint: .*nesting.*\(`--no-service`\)\ncode: unsupported_host \(`help unsupported_host` explains it\)\n$/,
   )
   not.match(stderr, 'drop-ins')
 })

@@ -3,7 +3,7 @@
 // taken for a line of the command's own.
 
 import { stripVTControlCharacters } from 'node:util'
-import type { ErrorCode } from '../../agent/words.ts'
+import { type ErrorCode, EXIT, MEANINGS } from '../../agent/words.ts'
 import { remedyOf } from './remedies.ts'
 
 /** Fit for a terminal. Lines stay lines. */
@@ -27,12 +27,24 @@ export function printJson(value: unknown, to: Pick<NodeJS.WriteStream, 'write'> 
   to.write(`${text.replaceAll(/[\u007F-\u009F\p{Cf}\p{Zl}\p{Zp}]/gu, (found) => units(found).join(''))}\n`)
 }
 
-/** Ends with the hint, or with what its code asks for. Each further line of the message is set in. */
+/** what has failed then is what was typed, or is said whole by the message */
+const SELF_EXPLAINED: readonly ErrorCode[] = ['refused', 'cancelled', 'unexpected']
+
+/** The hint, or what its code asks for, then where more about the code is. Each further line of a text is set in. */
 export function printError(
   { message, hint, code }: { message: string; hint: string | null; code?: ErrorCode },
   to: Pick<NodeJS.WriteStream, 'write'> = process.stderr,
 ): void {
-  const more = code === undefined ? null : remedyOf(code)
-  for (const [word, text] of [['error', message] as const, ['hint', hint ?? more] as const])
+  const remedy = code === undefined ? null : remedyOf(code)
+  const lines = [
+    ['error', message],
+    ['hint', hint ?? remedy],
+    ['code', code === undefined || !hasMore(code) ? null : `${code} (\`help ${code}\` explains it)`],
+  ] as const
+  for (const [word, text] of lines)
     if (text !== null) printLine(`${word}: ${text.trimEnd().replaceAll('\n', '\n  ')}`, to)
+}
+
+function hasMore(code: ErrorCode): boolean {
+  return MEANINGS[code].exit !== EXIT.usage && !SELF_EXPLAINED.includes(code)
 }
