@@ -20,6 +20,7 @@ import { BORNE, isBorne, nextPause } from '../../lib/switch.ts'
 import { findId } from '../place/identity.ts'
 import { isFree } from '../place/port.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
+import { failureOf } from '../service/advice.ts'
 import { connect } from '../service/client.ts'
 import { type Access, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
@@ -50,7 +51,7 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
       owner.uid !== wanted.uid &&
       warning('owner', `${executable} does not belong to ${user}`, `chown ${user} ${executable}`),
     typeof backupTag === 'string'
-      ? ok('backup', `${backup} is ${backupTag}`)
+      ? await backupRow(receipt, backup, backupTag)
       : (await exists(backup)) &&
         warning(
           'backup',
@@ -59,6 +60,16 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
         ),
   ]
   return wrongOf(rows, null)
+}
+
+async function backupRow(receipt: Receipt, backup: string, tag: string): Promise<Wrong> {
+  const failure = await failureOf(receipt, tag).catch(() => null) // what keeps the record from being read is another check's finding
+  if (failure === null) return ok('backup', `${backup} is ${tag}`)
+  return warning(
+    'backup',
+    `${backup} is ${tag}, which failed here at ${failure.at}: ${failure.reason}`,
+    `to have a way back, choose a release that works: \`${ownCommand('releases')}\` lists them, \`${ownCommand('rollback TAG')}\` installs one`,
+  )
 }
 
 export async function checkConfiguration({ receipt }: Subject, outside: Outside): Promise<Finding[]> {

@@ -35,9 +35,10 @@ export async function tellBefore(
 ): Promise<void> {
   const isRollback = act.kind === 'rollback'
   const tag = isRollback ? standing.backup : act.tag
-  const entry = tag === null ? null : badEntry(await badOf(receipt), tag, null)
-  if (entry !== null && isRollback && request.tag === null) await refuseBad(receipt, entry)
-  else if (entry !== null)
+  const isBackup = isRollback && request.tag === null
+  if (isBackup && tag !== null) await refuseBad(receipt, tag)
+  const entry = tag === null || isBackup ? null : badEntry(await badOf(receipt), tag, null)
+  if (entry !== null)
     outside.note(`trying ${entry.tag} again, because you named it; it failed here at ${entry.at}: ${entry.reason}`)
   if (isRollback) await tellOfUntried(receipt, request, standing, outside)
   const own = await ownFolderOf(receipt, standing.current)
@@ -47,13 +48,21 @@ export async function tellBefore(
     )
 }
 
-/** Who goes back without naming a release wants one that works. One that has served since it failed does. */
-async function refuseBad(receipt: Receipt, entry: BadRelease): Promise<void> {
+/** Why the backup is no way back; null: it has not failed here, or has served since. */
+export async function failureOf(receipt: Receipt, tag: string): Promise<BadRelease | null> {
+  const entry = badEntry(await badOf(receipt), tag, null)
+  if (entry === null) return null
   const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
   const hasServedSince = history.some(
     ({ outcome, to, finishedAt }) => isDone(outcome) && to === entry.tag && (finishedAt ?? '') > entry.at,
   )
-  if (hasServedSince) return
+  return hasServedSince ? null : entry
+}
+
+/** Who goes back without naming a release wants one that works. */
+async function refuseBad(receipt: Receipt, tag: string): Promise<void> {
+  const entry = await failureOf(receipt, tag)
+  if (entry === null) return
   throw new BatonError('refused', `the backup is ${entry.tag}, which failed here at ${entry.at}: ${entry.reason}`, {
     hint: `to start it anyway, run \`${ownCommand(`rollback ${entry.tag}`)}\`; for an older release, run \`${ownCommand('rollback TAG')}\` (\`${ownCommand('releases')}\` lists them)`,
   })
