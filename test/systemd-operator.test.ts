@@ -283,10 +283,15 @@ test.long(
   },
 )
 
-test('uninstall lists what it keeps: the state, the configuration, the environment, the user', async () => {
+test('uninstall lists what it keeps, before it does too: the state, the configuration, the environment, the user', async () => {
   await put(host, '/etc/default/beacon', 'MINE=1\n')
+  const kept = (text: string) => text.match(/^kept: .*$/gm)
+  const planned = kept((await host.cli('uninstall', '--dry-run')).stdout)
+  const purged = await host.cli('uninstall', '--purge', '--dry-run')
+  equal([purged.code, kept(purged.stdout)], [0, ['kept: /etc/default/beacon', 'kept: user beacon']])
   const { code, stdout } = await host.cli('uninstall', '-y')
   is(code, 0)
+  equal(planned, kept(stdout))
   for (const what of ['/var/lib/beacon', '/etc/beacon', '/etc/default/beacon', 'user beacon'])
     match(stdout, `kept: ${what}\n`)
   match(stdout, 'if nobody needs it any more, delete it by hand')

@@ -125,10 +125,11 @@ export function foretold(
   title: string,
   steps: readonly Step[],
   end: Record<string, unknown>,
+  lines: readonly string[] = [],
 ): number {
   report.note(`${title}, dry run`)
   report.plan(steps)
-  return report.result({ outcome: 'planned', ...end }, [])
+  return report.result({ outcome: 'planned', ...end }, lines)
 }
 
 export interface Done {

@@ -5,6 +5,7 @@ import { exists, ownCommand, type Receipt, rehearsalFolder } from '../../../agen
 import { BatonError } from '../../../agent/words.ts'
 import type { Layout } from '../place/layout.ts'
 import { gatherFacts } from '../plan/facts.ts'
+import type { Step } from '../plan/step.ts'
 import { planUninstall } from '../plan/uninstall.ts'
 import { endCommands, type OpenSide } from '../boundary/open.ts'
 import { assertRights, confirm, confirmPurge, type Context, locate, sideOf } from './context.ts'
@@ -22,7 +23,15 @@ export async function uninstall(context: Context): Promise<number> {
   const steps = planUninstall(layout, receipt, facts, flags.purge)
   const title = `uninstall ${service} ${facts.installed ?? ''} from ${layout.directory}`
   const ending = { ...NOTHING, from: facts.installed }
-  if (flags.dryRun) return foretold(context, title, steps, { would: 'uninstalled', ...ending })
+  if (flags.dryRun) {
+    // files that the application has written beside its code keep the folder
+    const staysFull = facts.written !== null && !flags.purge ? layout.directory : null
+    const stays = await keptOf(
+      layout,
+      steps.filter((step) => !(step.do === 'remove-directory' && step.path === staysFull)),
+    )
+    return foretold(context, title, steps, { would: 'uninstalled', kept: stays, ...ending }, stays.map(asKept))
+  }
   if (flags.purge) confirmPurge(context)
   const who = ownCommand('uninstall')
   confirm(context, title, steps, who)
@@ -40,7 +49,7 @@ export async function uninstall(context: Context): Promise<number> {
   const kept = [...(await keptOf(layout)), ...left]
   return report.result({ outcome: 'uninstalled', kept, ...ending }, [
     `${service} is uninstalled`,
-    ...kept.map((what) => `kept: ${what}`),
+    ...kept.map(asKept),
     ...(kept.length === 0 || flags.purge
       ? []
       : ['the next install reuses what was kept; if nobody needs it any more, delete it by hand']),
@@ -57,11 +66,19 @@ async function refuseServing(receipt: Receipt, { side }: OpenSide): Promise<void
   })
 }
 
-/** Everything of the install that is still there. */
-async function keptOf(layout: Layout): Promise<string[]> {
+const asKept = (what: string) => `kept: ${what}`
+
+/** Everything of the install that is still there, or still will be after `steps`. */
+async function keptOf(layout: Layout, steps: readonly Step[] = []): Promise<string[]> {
   const { stateDirectory, configDirectory, environmentFile, dropIns, directory, scope, user } = layout
   const paths = [stateDirectory, rehearsalFolder(stateDirectory), configDirectory, environmentFile, dropIns, directory]
   const there = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
-  const found = there.filter((path) => path !== null)
-  return scope === 'system' && user !== 'root' && (await findId(user)) !== null ? [...found, `user ${user}`] : found
+  const found = there.filter((path) => path !== null).filter((path) => !steps.some((step) => takes(step, path)))
+  const hasUser = scope === 'system' && user !== 'root' && !steps.some((step) => step.do === 'remove-user')
+  return hasUser && (await findId(user)) !== null ? [...found, `user ${user}`] : found
+}
+
+function takes(step: Step, path: string): boolean {
+  if (step.do === 'purge') return path === step.path || path.startsWith(`${step.path}/`)
+  return (step.do === 'remove' || step.do === 'remove-directory') && path === step.path
 }
