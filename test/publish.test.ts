@@ -165,7 +165,10 @@ test('an image of a release that nobody has built is refused in a sentence', asy
     { allowFailure: true },
   )
   equal([exitCode, stderr.includes('ENOENT')], [4, false], stderr)
-  match(stderr, /^error: there is no release v9\.9\.9 in .*\nhint: build it first: `npm run build -- v9\.9\.9`\n$/m)
+  match(
+    stderr,
+    /^error: there is no release v9\.9\.9 in .*\nhint: build it first: `npm run build -- v9\.9\.9`\ncode: release_not_found .*\n$/m,
+  )
 })
 
 test.run()

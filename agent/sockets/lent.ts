@@ -44,9 +44,11 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
   }
   const renew = async () => {
     forgetClosed()
-    for (const one of all) letGoOf(one)
+    for (const { listener } of all) stopAccepting(listener)
     for (const fd of loan.sockets.values()) closeDescriptor(fd)
     loan.sockets.clear()
+    // last: who sees a connection end may start the next holder at once, which needs the ports
+    for (const one of all) dropConnections(one)
     if (leaving.aborted) return
     warn(`lost the connection to the holder at ${path}, and every connection through it; trying to reconnect`)
     loan = await loanAt(path, options)
@@ -112,8 +114,7 @@ async function listenOn({ listener, name }: Open, { sockets }: Loan, warn: (mess
 }
 
 /** The network is gone with the holder: no end of a connection reaches a client or this process, so drop the connections. */
-function letGoOf({ listener, within }: Open): void {
-  stopAccepting(listener)
+function dropConnections({ listener, within }: Open): void {
   for (const socket of listener.sockets) if (!within.has(socket)) socket.destroy()
 }
 
