@@ -58,7 +58,7 @@ export function formatEvent(event: LogEvent): string {
     case 'listening':
       return `also listening on ${event.address}`
     case 'unmanaged':
-      return `this service does not update itself (${event.reason})`
+      return `this service cannot update itself: ${event.reason}`
     case 'operation':
       return `${event.kind} ${event.id}: ${event.stage}`
     case 'finished': {
@@ -71,9 +71,9 @@ export function formatEvent(event: LogEvent): string {
     case 'holder':
       return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
     case 'drained':
-      return `drained connections: ${event.moved} moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
+      return `drained connections: ${event.moved} moved to the new process (${event.carried} in use), ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'returned':
-      return `${event.returned} connections returned, ${event.cut} cut off`
+      return `${event.returned} connections handed back to the previous process, ${event.cut} cut off`
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':

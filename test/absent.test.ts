@@ -28,7 +28,10 @@ test('an update is refused while rows are kept under another name than the relea
   const { stateDirectory } = JSON.parse(await readFile(it.configPath, 'utf8')) as { stateDirectory: string }
   const refused = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([refused.outcome, refused.stage, refused.error?.code], ['failed', 'check', 'refused'])
-  match(refused.error?.message ?? '', `there is no database at ${join(stateDirectory, 'orders.db')} (only at `)
+  match(
+    refused.error?.message ?? '',
+    `there is no database at ${join(stateDirectory, 'orders.db')}, though the service has files, such as `,
+  )
   match(refused.error?.message ?? '', join(stateDirectory, 'data/orders.db'))
   const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
   is(status.instance.version, 'v1.0.0')
@@ -37,13 +40,13 @@ test('an update is refused while rows are kept under another name than the relea
   match(doctor.stdout + doctor.stderr, /warning.*orders\.db does not exist/)
   const dry = await it.word('upgrade', '--user', '--dry-run', 'v1.1.0')
   is(dry.exitCode, 7, dry.stderr)
-  match(dry.stderr, 'the update would run without a snapshot')
+  match(dry.stderr, 'without it there would be no copy of the data')
   match(dry.stderr, /^hint: if the database has another name, create a symlink to it at that path/m)
 
   await it.word('stop', '--user', '-q')
   const offline = await it.word('upgrade', '--user', '-y', 'v1.1.0')
   is(offline.exitCode, 7, offline.stderr)
-  match(offline.stderr, 'the update would run without a snapshot')
+  match(offline.stderr, 'without it there would be no copy of the data')
   is((await it.word('start', '--user', '-q')).exitCode, 0)
 
   await symlink('data/orders.db', join(stateDirectory, 'orders.db'))

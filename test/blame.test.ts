@@ -38,7 +38,11 @@ const LOCK = 'another process has locked the database'
 const ENDS: readonly (readonly [how: string, said: string | null, lack: string | null])[] = [
   ['it exited with code 1', "Error: ENOSPC: no space left on device, open '/var/lib/svc/x'", SPACE],
   ['it exited with code 1', 'SqliteError: database or disk is full', SPACE],
-  ['it exited with code 1', 'Error: EDQUOT: disk quota exceeded, write', SPACE],
+  [
+    'it exited with code 1',
+    'Error: EDQUOT: disk quota exceeded, write',
+    'the disk quota of the service on this host is used up',
+  ],
   ["it reported: ENOSPC: no space left on device, mkdir '/tmp/a'", null, SPACE],
   ['it exited with code 1', "Error: EMFILE: too many open files, open 'a.js'", FILES],
   ['it exited with code 1', 'Error: ENFILE: file table overflow', FILES],

@@ -137,7 +137,7 @@ test('a kind that has no files refuses what a file of the release would do', () 
   throws(() => parseProject({ ...config, before: [['a.js']] }, '/'), /`kind` to be `app` for `before`/)
   throws(
     () => parseProject({ ...config, kind: 'app', before: ['a.js'] }, '/'),
-    /expected a file in the release, followed by its arguments, .* in `before\[0\]`/,
+    /expected a list of a file in the release and its arguments .* in `before\[0\]`/,
   )
   throws(
     () => parseProject({ ...config, kind: 'app', before: [['../a.js']] }, '/'),

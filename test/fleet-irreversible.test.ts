@@ -14,7 +14,7 @@ const test = suite('fleet: irreversible', { skip: noPython })
 const UPGRADE = 'upgrade v1.1.0 --json'
 const TRIED: Rehearsal = {
   verdict: 'irreversible',
-  reason: 'v1.0.0 does not start on the data that v1.1.0 leaves behind: no such column: body',
+  reason: 'v1.0.0 does not start with the data that v1.1.0 leaves behind: no such column: body',
   rows: 1042,
   copyMs: 31,
   migrationMs: 512,

@@ -35,7 +35,7 @@ const VERDICTS: Record<number, [verdict: string, reason: RegExp]> = {
   5: ['reversible', /^v1\.4\.0 can read and write the data as v1\.5\.0 leaves it$/],
   6: [
     'irreversible',
-    /^v1\.5\.0 does not start on the data that v1\.6\.0 leaves behind: .*needs a release that reads schema 6/,
+    /^v1\.5\.0 does not start with the data that v1\.6\.0 leaves behind: .*needs a release that reads schema 6/,
   ],
 }
 

@@ -88,7 +88,7 @@ test('init sees what is served, and the configuration says it', async () => {
   })
   is(shown.scheme, 'https', shown.notes.join('\n'))
   is(shown.healthPath, '/healthz')
-  match(shown.notes[0] ?? '', /and answered \/healthz over https with 200, 4 bytes/)
+  match(shown.notes[0] ?? '', /and answered `\/healthz` over https with 200 \(4 bytes\)/)
   const { files } = planInit(found, { configured: null, shown })
   match(files.find(({ path }) => path === 'baton.config.json')?.content ?? '', '"scheme": "https"')
 })

@@ -633,7 +633,7 @@ test.long(
     const { stderr } = await wiki.init('--yes', '--try')
     match(
       stderr,
-      /note: in a test run, it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
+      /note: in a test run, it was listening after \d+(\.\d+)? m?s, and answered `\/status` with 200 \(13 bytes\)/,
     )
     is((await wiki.config())['healthPath'], '/status')
   },

@@ -275,7 +275,7 @@ test('what is not ours is refused before anything is changed', () => {
     ['beacon.service', { unit: 'foreign' }, {}],
     ['installed for the user beacon', { ...SETTLED, receipt: receipt() }, { 'run-as': 'other' }],
     ['cannot move it', { ...SETTLED, receipt: receipt() }, { 'state-dir': '/elsewhere' }],
-    ['an install cannot move it', { ...SETTLED, receipt: receipt() }, { prefix: '/srv/beacon' }],
+    ['installing it again cannot move it', { ...SETTLED, receipt: receipt() }, { prefix: '/srv/beacon' }],
     ['/usr/local/lib/beacon/beacon', { program: 'foreign' }, {}],
     ['with a systemd service', { ...SETTLED, receipt: receipt() }, { service: false }],
     ['an install of lantern, not of beacon', { ...SETTLED, receipt: receipt({ service: 'lantern' }) }, {}],

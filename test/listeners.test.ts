@@ -164,7 +164,7 @@ test('what does not end by the drain deadline is cut, counted and reported', asy
   assert.ok((await broken) instanceof Error)
   assert.match(
     await home.output(),
-    /drained connections: \d+ moved to the new process, \d+ of them in use, \d+ asked to reconnect, 1 cut off/,
+    /drained connections: \d+ moved to the new process \(\d+ in use\), \d+ asked to reconnect, 1 cut off/,
   )
 })
 

@@ -275,7 +275,7 @@ test('an addon that was named and does not build is refused with what would work
   }
   match(
     said(),
-    /^refused: the native addons of adder could not be built for shop 2\.0\.0: adder has not .*newest version that works here is 1\.0\.0/,
+    /^refused: the native addons of adder could not be built for shop 2\.0\.0: adder has not .*newest version that already works here, 1\.0\.0/,
   )
   match(said({ built: [] }), '`--release X.Y.Z`')
   is(said({ isOptional: true }), 'none')
@@ -390,7 +390,7 @@ test('a command is a file inside of its package', () => {
   )
   match(
     refusalOf(() => mainOf(recipe, {})),
-    'has no command',
+    'has no command (`bin`)',
   )
   match(aroundText(recipe, '@shop/cli/bin/shop.js'), `'node_modules', "@shop/cli/bin/shop.js"`)
   const kept = { service: 'shop', args: ['--quiet'], shown: null }

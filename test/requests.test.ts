@@ -504,7 +504,7 @@ async function answers501(other: Install, why: string): Promise<void> {
     is(closed.status, 401, 'first of all the token')
   }
   is((await ask(other.port ?? 0, 'GET', '/healthz', null)).status, 200, 'it serves all the same')
-  match(await other.output(), /does not update itself \(/)
+  match(await other.output(), /cannot update itself: /)
 }
 
 /** Memory in MiB, open descriptors, and who it is. */

@@ -74,7 +74,7 @@ test('the last pause is that of the newest stop-first switch, without a migratio
   is(pauseFault(last(100), 100), null)
   const fault = pauseFault(last(101), 100)
   is(fault?.message, 'clients would have to wait about 101 ms, but `maxPause` allows 100ms')
-  match(fault?.hint ?? '', /update\.maxPause.*run `rollback` to measure this wait again, then upgrade/)
+  match(fault?.hint ?? '', /update\.maxPause.*run `rollback`, which measures this wait again, and then upgrade/)
 })
 
 test('the expected pause is what a trial of the release has measured and the last stop took, else that of the last switches', () => {

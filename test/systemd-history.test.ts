@@ -56,7 +56,7 @@ test('the last step has no way back: a person allows it, and only the data of be
   is(refused.code, 7, refused.stderr)
   match(
     refused.stderr,
-    /would change the data irreversibly: v1\.5\.0 does not start on the data that v1\.6\.0 leaves behind/,
+    /would change the data irreversibly: v1\.5\.0 does not start with the data that v1\.6\.0 leaves behind/,
   )
   await serves(LAST - 1)
   is((await upgrade(LAST, '--allow-irreversible')).verdict, 'irreversible')

@@ -311,7 +311,11 @@ test('an install that cannot unpack, has no room for it, or whose address is tak
   await writeFile(damaged, bytes, { mode: 0o755 })
   const almost = bytes.length + 33 * 1024 * 1024
   const cases: [string, number, RegExp, string?][] = [
-    [damaged, await freePort(), /the application inside this executable is damaged/],
+    [
+      damaged,
+      await freePort(),
+      /cannot unpack \S+ v1\.0\.0: the application inside this executable is damaged.*hint: download the executable again/s,
+    ],
     [
       it.executable,
       port,

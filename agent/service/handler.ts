@@ -146,7 +146,7 @@ const ROUTES: Record<string, Record<string, Act>> = {
     GET(call) {
       const completion = call.store.completion(call.key)
       if (completion === null)
-        throw new BatonError('not_found', 'there is no completion with this key, or it has expired')
+        throw new BatonError('not_found', 'no completion is stored under this key, or it has expired')
       sendJson(call.response, 200, completion)
     },
   },

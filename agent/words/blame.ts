@@ -55,9 +55,10 @@ export const KNOWS_NO_SWITCH =
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [
   [
-    /\b(?:ENOSPC|EDQUOT|SQLITE_FULL)\b|no space left on device|disk quota exceeded|database or disk is full/i,
+    /\b(?:ENOSPC|SQLITE_FULL)\b|no space left on device|database or disk is full/i,
     'this host has no disk space or inodes left',
   ],
+  [/\bEDQUOT\b|disk quota exceeded/i, 'the disk quota of the service on this host is used up'],
   [/\b(?:EMFILE|ENFILE)\b|too many open files/i, 'this host has no file descriptors left'],
   [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host is out of memory'],
   [

@@ -15,7 +15,7 @@ export const IN_CONTAINER = 'this is a container: update its image instead'
 /** Why, where one sentence says it for every install. */
 export const REASONS: Partial<Record<Unmanaged, string>> = {
   windows: 'on Windows a running executable cannot be replaced',
-  cluster: 'this service runs as several processes (node:cluster), which cannot be handed over',
+  cluster: 'this service runs as several processes (node:cluster), so a new version cannot take over from it',
   container: IN_CONTAINER,
   source: 'this process runs from source, not from an executable',
 }

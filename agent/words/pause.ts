@@ -77,7 +77,7 @@ export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): 
   const [how, way] =
     shownBy === 'trial'
       ? [` (${SHOWN_BY.trial})`, '']
-      : ['', 'run `rollback` to measure this wait again, then upgrade; or ']
+      : ['', 'run `rollback`, which measures this wait again, and then upgrade; or ']
   return blameless(
     'refused',
     `clients would have to wait about ${expectedMs} ms${how}, but \`maxPause\` allows ${durationText(maxPauseMs)}`,

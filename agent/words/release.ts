@@ -214,7 +214,12 @@ export function isTag(value: unknown): value is Tag {
 /** Returns the tag, or throws BatonError invalid_tag that shows the value (cut to 40 characters). */
 export function parseTag(value: unknown): Tag {
   if (isTag(value)) return value
-  const got = typeof value === 'string' ? JSON.stringify(value.slice(0, 40)) : value === null ? 'null' : typeof value
+  const got =
+    typeof value === 'string'
+      ? JSON.stringify(value.slice(0, 40))
+      : value === null
+        ? 'null'
+        : `a value of type ${typeof value}`
   throw new BatonError('invalid_tag', `expected a tag of the form vX.Y.Z, got ${got}`)
 }
 

@@ -41,7 +41,7 @@ export const LISTENER = {
       pattern: '^[A-Za-z0-9.:_%-]{1,255}$',
       form: 'a host name or an address',
       default: '127.0.0.1',
-      description: 'host name or address; `0.0.0.0` and `::` mean every address',
+      description: 'where the service listens; `0.0.0.0` and `::` mean every address',
     },
     port: {
       isUsual: true,
@@ -270,7 +270,7 @@ export const SETTINGS = {
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, then any mirrors; default: the install’s feed',
+      description: 'where releases come from, then any mirrors; default: the feed it was installed from',
       isUsual: true,
     },
     channel: {

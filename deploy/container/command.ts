@@ -57,7 +57,7 @@ export const COMMAND = {
     },
     'holder-image': option(
       'image',
-      "image of the holder (default: the tag `holder` in the container's own repository)",
+      "image for the holder (default: tag `holder` in the repository of the container's image)",
       ADVANCED,
     ),
     status: flag('show what is running, its health, what ran before, and what is left over'),

@@ -201,7 +201,7 @@ export function behindHolder(container: ContainerInspection): ContainerInspectio
 export function withoutHolder(container: ContainerInspection, holder: ContainerInspection): ContainerInspection {
   const taken = (parsedJson(labelsOf(holder)[TAKEN_LABEL] ?? '') ?? null) as Taken | null
   if (taken === null) {
-    const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not created by this command`
+    const message = `\`${nameOf(holder)}\`, which holds the port of \`${nameOf(container)}\`, was not created by this command`
     throw new BatonError('refused', message, {
       hint: 'remove the holder from the file that defines it, such as a compose file',
     })

@@ -133,7 +133,7 @@ function dataLeftBehind({ container, oldImage, newImage, reference }: Exchange):
   if (left === undefined) return null
   return {
     message: `${reference} keeps its state in ${state}, but the data of \`${nameOf(container)}\` is in a volume at ${left.Destination} and would be left behind`,
-    way: `\`-v ${left.Name}:${state}\` (its files must belong to the user ${newImage.Config?.User || 'root'})`,
+    way: `\`-v ${left.Name}:${state}\` (the files in it must belong to \`${newImage.Config?.User || 'root'}\`)`,
   }
 }
 

@@ -141,7 +141,7 @@ async function goBack(
     const message = `${cause.message}; putting the old container back failed too: ${reasonOf(second)}`
     const [old, failed] = [job.predecessor, job.successor].map((id) => id.slice(0, 12))
     const hint = serves
-      ? `one of the containers answers (\`docker ps\` shows which); run this command again to continue where it stopped`
+      ? `one of the containers is still serving (\`docker ps\` shows which); run this command again to continue where it stopped`
       : `run this command again to continue where it stopped, or run \`docker stop ${failed}\` and \`docker start ${old}\` yourself`
     const error = new BatonError('undo_failed', message, { cause: second, hint })
     const copy = await copyInSwitch(job.successor, job.successor, engine).catch(() => null)

@@ -193,13 +193,13 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'stop',
-    description: 'stop once open requests and work have finished',
+    description: 'stop once requests and background work have finished',
     args: ACTING,
     act: (context) => stop(context),
   },
   {
     name: 'restart',
-    description: 'restart once open requests and work have finished',
+    description: 'restart once requests and background work have finished',
     args: ACTING,
     act: (context) => restart(context),
   },

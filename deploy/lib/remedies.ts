@@ -25,7 +25,8 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Send the correct password; it is accepted immediately. Behind a proxy, set `dashboard.trustedProxy`.',
   },
   invalid_request: {
-    cause: 'The request body is not JSON, has an unknown field or a wrong type, or the request has two `Host` headers.',
+    cause:
+      'The request body is not JSON, it has an unknown field or a value of the wrong type, or the request has two `Host` headers.',
     fix: 'Fix the reported problem.',
     hint: null,
   },
@@ -179,7 +180,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Roll back with `--restore-state`, which restores the snapshot and sets the current data aside.',
   },
   busy: {
-    cause: 'Requests or work did not finish in time, and the update gave up (`update.busy`).',
+    cause: 'Requests or background work did not finish in time, so the update was abandoned (`update.busy`).',
     fix: 'Try again later, add [streams that never end](../author/order.md#streams-that-nobody-registers) to `longLivedPaths`, or set `update.busy` to `cut`.',
   },
   cancelled: {

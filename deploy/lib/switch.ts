@@ -74,11 +74,11 @@ interface Moved {
   ended?: number
 }
 
-/** `128 connections moved to the new process, 64 of them in use, 3 asked to reconnect, 0 cut off`. */
+/** `128 connections moved to the new process (64 in use), 3 asked to reconnect, 0 cut off`. */
 export function formatMoved({ moved, carried, ended = 0, cut }: Moved): string {
-  const what = `${moved} ${moved === 1 ? 'connection' : 'connections'} moved to the new process`
-  const parts = [carried > 0 ? `${carried} of them in use` : '', ended > 0 ? `${ended} asked to reconnect` : '']
-  return [what, ...parts.filter(Boolean), `${cut} cut off`].join(', ')
+  const inUse = carried > 0 ? ` (${carried} in use)` : ''
+  const what = `${moved} ${moved === 1 ? 'connection' : 'connections'} moved to the new process${inUse}`
+  return [what, ...(ended > 0 ? [`${ended} asked to reconnect`] : []), `${cut} cut off`].join(', ')
 }
 
 /** How a rehearsal went, and what to do about it. */

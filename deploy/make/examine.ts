@@ -131,7 +131,7 @@ const CHECKS: Record<string, Check> = {
         ]
       : ['ok', `health at ${healthPath}`],
   trial: async ({ database, trial }) => {
-    if (database === null) return ['ok', 'no `database`: updates make no copy of the data, and no trial']
+    if (database === null) return ['ok', 'no `database`: updates make no copy of the data and run no trial']
     const writes = trial?.requests?.some(({ method = 'GET' }) => !['GET', 'HEAD'].includes(method)) === true
     return writes || trial?.mode === 'never'
       ? ['ok', `database ${database}`]

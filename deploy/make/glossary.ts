@@ -68,7 +68,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'health',
-    means: 'whether the service answers its `healthPath` with 2xx',
+    means: 'whether a request to its `healthPath` gets a 2xx response',
     page: 'author/application.md#what-it-is-given',
   },
   {

@@ -172,7 +172,7 @@ export function sentencesOfOwnFolder(
 
 /** For a hint. `called`: the configuration's name. */
 export function dataElsewhere(called: string): string {
-  return `have the application keep its data in the state directory: let it read STATE_DIRECTORY, or, if it reads another variable, set that one in ${called}, such as \`"environment": { "PORT": "{port}", "HOST": "{host}", "DATA_DIR": "{stateDirectory}" }\` (this replaces the default variables)`
+  return `have the application keep its data in the state directory: let it read STATE_DIRECTORY, or, if it reads another variable, set that variable in ${called}, for example \`"environment": { "PORT": "{port}", "HOST": "{host}", "DATA_DIR": "{stateDirectory}" }\` (this replaces the default variables)`
 }
 
 /** Pure. `listens`: ports and paths. */

@@ -315,7 +315,7 @@ async function healthOf(
 function answerLine(answer: { status: number; bytes: number; protocol: Protocol } | null, path: string): string {
   if (answer === null) return 'but did not answer over HTTP'
   const how = schemeOf(answer.protocol) === 'https' ? ' over https' : ''
-  return `and answered ${path}${how} with ${answer.status}, ${answer.bytes} bytes`
+  return `and answered \`${path}\`${how} with ${answer.status} (${answer.bytes} bytes)`
 }
 
 function isGood(status: number | null): boolean {

@@ -190,12 +190,12 @@ export function refuseUnbuilt(
   const works = newestOf(kept, (one) => compareTags(`v${one}`, `v${version}`) < 0)
   const next =
     works === null
-      ? 'if they are installed, an older version may work: `--release X.Y.Z`'
-      : `the newest version that works here is ${works}`
+      ? 'if these are installed, an older version may work: `--release X.Y.Z`'
+      : `or use the newest version that already works here, ${works}`
   throw new BatonError(
     'refused',
     `the native addons of ${needed.join(', ')} could not be built for ${kept.package} ${version}: ${failures.join('; ')}`,
-    { hint: `a build needs python3, make and a C++ compiler; ${next}` },
+    { hint: `to build them, install python3, make and a C++ compiler; ${next}` },
   )
 }
 

@@ -32,7 +32,7 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
     throw new BatonError(
       'invalid_settings',
       names.length === 0
-        ? `${recipe.package} has no command`
+        ? `the package ${recipe.package} has no command (\`bin\`)`
         : `cannot tell which command of ${recipe.package} to run; it has ${names.slice(0, 10).join(', ')}`,
       { hint },
     )

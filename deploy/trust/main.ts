@@ -315,7 +315,8 @@ async function oldestRoot(feed: string): Promise<string> {
 }
 
 function rolloutOf({ percent, every, all }: Values): commands.Rollout {
-  if ((all === true) === (percent !== undefined)) throw usage('expected `--percent 5,25,100 --every 12h` or `--all`')
+  if ((all === true) === (percent !== undefined))
+    throw usage('expected `--all`, or `--percent` with `--every`, such as `--percent 5,25,100 --every 12h`')
   if (all === true) return { percents: [], everyMs: 0 }
   const percents = /^[\d,]{1,250}$/.test(String(percent)) ? String(percent).split(',').map(Number) : []
   const isRising = percents.every((one, at) => one <= 100 && one > (percents[at - 1] ?? 0))

@@ -277,7 +277,7 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
     } else {
       progress.end(
         'done',
-        `${operation.from} -> ${operation.to ?? ''}: accepting after ${switchMs} ms, ${moved} connections moved to it, ${carried} of them in use, ${cut} cut off`,
+        `${operation.from} -> ${operation.to ?? ''}: accepting after ${switchMs} ms, ${moved} connections moved to it (${carried} in use), ${cut} cut off`,
       )
     }
     return operation

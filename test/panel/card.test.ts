@@ -505,7 +505,8 @@ test('an update that waits for work of the application says so, and goes on at a
 })
 
 test('the result and the history say how the release did on a copy of the data', async () => {
-  const why = 'v1.0.0 starts on the data that v1.1.0 leaves behind, but whether it can also write was not tested'
+  const why =
+    'v1.0.0 starts with the data that v1.1.0 leaves behind, but whether it can also write to it was not tested'
   for (const [rehearsal, line] of [
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [

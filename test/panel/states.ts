@@ -165,7 +165,7 @@ export const STATES: readonly State[] = [
   {
     name: 'automatic-waits',
     async reach(page, stub) {
-      const reason = 'v1.0.0 does not start on the data that v1.2.0 leaves behind: exit code 1'
+      const reason = 'v1.0.0 does not start with the data that v1.2.0 leaves behind: exit code 1'
       const why = forPerson('irreversible', 'v1.2.0', `its migration cannot be undone: ${reason}`, { why: reason })
       const beyond = forPerson('beyond', 'v2.0.0', 'the policy allows updates only up to minor', { mode: 'minor' })
       const waits = [why, beyond]

@@ -198,7 +198,7 @@ export function rehearsed(some: Partial<Rehearsal> = {}): Rehearsal {
 export const NO_WAY_BACK = rehearsed({
   verdict: 'irreversible',
   code: 'cannot_start',
-  reason: 'v1.0.0 does not start on the data that v1.1.0 leaves behind: no such column: body',
+  reason: 'v1.0.0 does not start with the data that v1.1.0 leaves behind: no such column: body',
 })
 
 export function idle(version = 'v1.0.0'): Status {

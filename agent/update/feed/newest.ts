@@ -76,7 +76,7 @@ export function withBarrier(found: Required<Newest>, from: Tag | null): Newest {
   if (beyond === null) return { release, problem }
   if (from === null || (release !== null && compareTags(release.tag, from) > 0)) return found
   const message = `${beyond.tag} can be installed only on top of ${beyond.from} or later, but this host runs ${from}, and the feed has no usable release in between`
-  const hint = `ask the publisher for a release such as ${beyond.from}`
+  const hint = `ask the publisher for an intermediate release, such as ${beyond.from}`
   return { release, problem: problem ?? new BatonError('release_unusable', message, { hint }) }
 }
 

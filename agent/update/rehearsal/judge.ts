@@ -101,7 +101,7 @@ function wayBack(report: Report, { from, to }: Tags): [Rehearsal['verdict'], Tri
   if (lost !== null) return ['irreversible', 'rows_lost', lost]
   if (presentAgain === null || presentAgain.failure !== null) {
     const why = presentAgain?.failure ?? 'the trial ended'
-    return ['irreversible', 'cannot_start', `${from} does not start on ${left}: ${why}`]
+    return ['irreversible', 'cannot_start', `${from} does not start with ${left}: ${why}`]
   }
   if (presentAgain.refused !== null)
     return ['irreversible', 'cannot_work', `${from} does not work with ${left}: ${presentAgain.refused}`]
@@ -111,7 +111,11 @@ function wayBack(report: Report, { from, to }: Tags): [Rehearsal['verdict'], Tri
   const otherThanBefore = [difference, changed].filter((why) => why !== null).join('; ')
   if (otherThanBefore !== '' && !reversible) return ['unproven', 'data_differs', otherThanBefore]
   if (presentAgain.writes === 0)
-    return ['unproven', 'write_not_tested', `${from} starts on ${left}, but whether it can also write was not tested`]
+    return [
+      'unproven',
+      'write_not_tested',
+      `${from} starts with ${left}, but whether it can also write to it was not tested`,
+    ]
   return ['reversible', 'reads_and_writes', `${from} can read and write the data as ${to} leaves it`]
 }
 

@@ -88,8 +88,13 @@ async function makeDump(what: ToCopy, command: readonly string[], folder: string
     await runOnData(command, temporary, { ...what, what: 'copying the data', signal })
     const found = await lstat(temporary).catch(() => null)
     if (found?.isFile() !== true || found.size === 0) {
-      const got = found === null ? 'nothing' : found.isFile() ? 'an empty file' : 'something other than a file'
-      throw refusedCopy(`copying the data: \`${command[0] ?? ''}\` succeeded, but wrote ${got} to {file}`)
+      const fault =
+        found === null
+          ? 'wrote nothing to {file}'
+          : found.isFile()
+            ? 'left {file} empty'
+            : '{file} is not a regular file'
+      throw refusedCopy(`copying the data: \`${command[0] ?? ''}\` succeeded, but ${fault}`)
     }
     await what.disk.chmod(temporary, 0o600)
     if (plan.check !== null) await runOnData(plan.check, temporary, { ...what, what: 'checking the copy', signal })

@@ -32,7 +32,7 @@ export async function assertDatabaseThere(database: string | null, stateDirector
   if (other === null) return
   throw new BatonError(
     'refused',
-    `there is no database at ${database} (only at ${other}), so the update would run without a snapshot`,
+    `there is no database at ${database}, though the service has files, such as ${other}; without it there would be no copy of the data`,
     {
       hint: `if the database has another name, create a symlink to it at that path (\`ln -s\`) and correct \`database\` in the next release; if there is none yet, run \`touch ${database}\` as the service user`,
     },

@@ -104,7 +104,7 @@ function signaturesFault(value: unknown): string | null {
     if (!isObject(entry)) return 'expected each signature to be an object'
     const { keyid, sig } = entry
     if (onlyMembers(entry, ['keyid', 'sig']) !== null || !isSha256(keyid))
-      return 'expected only `keyid` (a SHA-256 hash) and `sig`'
+      return 'expected each signature to have only `keyid` (a SHA-256 hash) and `sig`'
     if (typeof sig !== 'string' || !/^[0-9a-f]{128}$/.test(sig))
       return `signature of ${keyid.slice(0, 12)}…: expected 128 hex digits`
     if (seen.has(keyid)) return `key ${keyid.slice(0, 12)}… signed twice`
@@ -161,7 +161,8 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
     if (keyIdOf(key as unknown as Key, canonicalize) !== id)
       return `key ${quoted(id)}: its ID does not match its checksum`
   }
-  if (!isObject(roles) || onlyMembers(roles, [...ROLES]) !== null) return `expected the roles ${ROLES.join(', ')}`
+  if (!isObject(roles) || onlyMembers(roles, [...ROLES]) !== null)
+    return `expected exactly these roles: ${ROLES.join(', ')}`
   for (const name of ROLES) {
     const entry = roles[name]
     if (!isObject(entry) || onlyMembers(entry, ['keyids', 'threshold']) !== null)

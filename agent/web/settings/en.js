@@ -35,7 +35,7 @@ export const en = {
   'reason.by_hand': 'Its executable was installed by hand.',
   'reason.other_executable': 'The running executable is not the installed one.',
   'reason.node': 'Its Node version is too old for a handover.',
-  'reason.cluster': 'It runs as several processes, so it cannot be handed over.',
+  'reason.cluster': 'It runs as several processes, so a new version cannot take over.',
   'reason.first_code':
     'Only one process of this service may run at a time. Baton can update such a service only if it was built with `baton build`.',
   'route.first_code': 'Build it with `baton build`, replace the executable, and restart the process.',
@@ -285,7 +285,7 @@ export const en = {
   'error.metadata_expired': 'The signatures of the feed have expired.',
   'error.metadata_older':
     'This host has already seen a newer version of this feed: the feed is now an outdated copy, or someone has tampered with it.',
-  'error.metadata_mixed': 'The feed mixes signatures of different releases.',
+  'error.metadata_mixed': 'The feed mixes signatures from different releases.',
   'error.metadata_invalid': "The feed's signatures cannot be read, or belong to another service.",
   'error.signature_missing': 'The feed is not signed by a key that this version trusts.',
   'error.threshold_not_met': 'Too few keys have signed the feed.',

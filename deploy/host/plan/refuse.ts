@@ -33,7 +33,7 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
     throw refused(`${layout.directory} contains an install of ${receipt.service}, not of ${service}`, ELSEWHERE)
   if (receipt.executable !== layout.executable) {
     throw refused(
-      `${service} is installed at ${receipt.executable}, and an install cannot move it to ${layout.executable}`,
+      `${service} is already installed at ${receipt.executable}; installing it again cannot move it to ${layout.executable}`,
       'uninstall it first (the state is kept), then install it in the new location',
     )
   }
@@ -45,7 +45,7 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
   }
   if (receipt.stateDirectory !== layout.stateDirectory) {
     throw refused(
-      `the state directory of ${service} is ${receipt.stateDirectory}, and an install cannot move it to ${layout.stateDirectory}`,
+      `the state directory of ${service} is ${receipt.stateDirectory}; installing it again cannot move it to ${layout.stateDirectory}`,
       'stop the service, uninstall, move the directory, then install with `--state-dir`',
     )
   }

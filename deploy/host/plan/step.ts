@@ -2,6 +2,7 @@
 // two cannot differ. Pure. No step holds a secret.
 
 import type { Receipt } from '../../../agent/install.ts'
+import { compareTags, isTag } from '../../../agent/words.ts'
 import { formatCommand } from '../../lib/shell.ts'
 import { formatListen } from '../place/choices.ts'
 
@@ -71,8 +72,11 @@ const TOLD: Told = {
   restart: ({ service }) => `restart ${service}`,
   update: ({ service, from, to }) =>
     `update ${service}${fromOf(from)} to ${to ?? 'the latest release'}: check, download, verify, replace the executable, switch`,
-  rollback: ({ service, from, to }) =>
-    `roll ${service} back${fromOf(from)} to ${to ?? 'its backup executable'}, without a download: replace the executable, switch`,
+  rollback: ({ service, from, to }) => {
+    const isNewer = isTag(from) && isTag(to) && compareTags(to, from) > 0
+    const goes = isNewer ? `return ${service}` : `roll ${service} back`
+    return `${goes}${fromOf(from)} to ${to ?? 'its backup executable'}, without a download: replace the executable, switch`
+  },
   'wait-healthy': ({ service, tag }) => `wait until ${service} ${tag} answers`,
 }
 

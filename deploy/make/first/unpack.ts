@@ -41,7 +41,9 @@ const OTHERS_MAY_WRITE = 0o022
 /** many small files, or a very large one, take a minute, in which nothing answers */
 const SAY_EVERY_MS = 5000
 
-/** Finds the unpacked folder or makes it. If no place will do, ends the process and prints the reason for each place. */
+const DAMAGED = 'the application inside this executable is damaged'
+
+/** Finds the unpacked folder or makes it. If no place will do, or the archive is damaged, ends the process and prints the reason for each place. */
 export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
   const { sha256 } = archiveOf(release)
   const faults: string[] = []
@@ -54,7 +56,11 @@ export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
       if (!found && rank > 0) removeOlder(home) // beside the executable, an update does it: it knows what is needed
       return { directory, fresh: !found }
     } catch (cause) {
-      faults.push(`${home}: ${reasonOf(cause)}`)
+      const why = reasonOf(cause)
+      if (why === DAMAGED)
+        // another place does not help
+        return refuse(`cannot unpack ${release.service} ${release.tag}: ${why}`, 'download the executable again')
+      faults.push(`${home}: ${why}`)
     }
   }
   return refuse(
@@ -109,8 +115,7 @@ function write(home: string, directory: string, release: OwnWords, archive: () =
   mkdirSync(partial, { mode: 0o755 }) // 1
   try {
     const bytes = archive()
-    if (process.getBuiltinModule('node:crypto').hash('sha256', bytes) !== sha256)
-      throw new Error('the application inside this executable is damaged')
+    if (process.getBuiltinModule('node:crypto').hash('sha256', bytes) !== sha256) throw new Error(DAMAGED)
     const say = (line: string) => void process.stderr.write(`${line}\n`)
     const now = () => performance.now()
     const tell = slowTeller(`${release.service} ${release.tag}`, bytes.length, { say, now })
@@ -195,7 +200,7 @@ function recordsOf(body: Buffer): Map<string, string> {
   for (let at = 0; at < body.length;) {
     const space = body.indexOf(' ', at)
     const length = Number(body.subarray(at, space))
-    if (space === -1 || !(length > space - at)) throw new Error('the application inside this executable is damaged')
+    if (space === -1 || !(length > space - at)) throw new Error(DAMAGED)
     const record = body.toString('utf8', space + 1, at + length - 1)
     const is = record.indexOf('=')
     records.set(record.slice(0, is), record.slice(is + 1))
