@@ -141,7 +141,7 @@ test('a kind that has no files refuses what a file of the release would do', () 
   )
   throws(
     () => parseProject({ ...config, kind: 'app', before: [['../a.js']] }, '/'),
-    /expected a file in the release, .* in `before`, got/,
+    /expected a list of a file in the release .* in `before`, got/,
   )
 })
 

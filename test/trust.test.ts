@@ -445,7 +445,7 @@ const ATTACKS: Record<string, Attack> = {
         ])
         root['roles'] = { ...Object.fromEntries(roles), mirrors: { keyids: [], threshold: 1 } }
       }),
-    expected: /^metadata_invalid .*expected the roles/,
+    expected: /^metadata_invalid .*expected exactly these roles/,
   },
   'an unknown scheme of a known key': {
     act: (it) =>
