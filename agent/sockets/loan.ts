@@ -91,7 +91,7 @@ async function receive(link: Socket): Promise<Map<string, number>> {
 function refuseNode(): void {
   if (hasLibc()) return
   const hint =
-    'use Node 26.10 without --no-experimental-ffi, or unset BATON_HOLDER: this container then listens on its own'
+    'use Node 26.10 without --no-experimental-ffi, or unset BATON_HOLDER: this container then opens its ports itself'
   throw new BatonError(
     'node_unsupported',
     `using the sockets of a holder (BATON_HOLDER) requires node:ffi, which is not available in this Node (${process.version})`,

@@ -50,7 +50,7 @@ export const KILLED_FOR_MEMORY_ONCE = 'it was ended by SIGKILL when the kernel h
 
 /** what a process has said that ended well without one message of the switch */
 export const KNOWS_NO_SWITCH =
-  'without a message that the running release understands (an older version of Baton may have built it)'
+  'without sending a message that the running release understands (it may have been built with an older version of Baton)'
 
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [

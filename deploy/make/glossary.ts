@@ -61,7 +61,11 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'the old process stops before the new one starts; clients wait',
     page: 'author/order.md',
   },
-  { word: 'start-first', means: 'both processes run for a while; no client waits', page: 'author/order.md' },
+  {
+    word: 'start-first',
+    means: 'the new process starts before the old one stops; no client waits',
+    page: 'author/order.md',
+  },
   {
     word: 'pause',
     means: 'how long clients wait in a stop-first switch (unrelated to `pauseUntil`)',
@@ -114,7 +118,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'signed',
-    means: 'describes a feed whose releases hosts accept only if its keys have signed them',
+    means: 'describes a feed with keys: hosts accept only releases signed with them',
     page: 'author/signing.md',
   },
   {
