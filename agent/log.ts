@@ -58,7 +58,7 @@ export function formatEvent(event: LogEvent): string {
     case 'listening':
       return `also listening on ${event.address}`
     case 'unmanaged':
-      return `this service cannot update itself: ${event.reason}`
+      return `cannot update itself: ${event.reason}`
     case 'operation':
       return `${event.kind} ${event.id}: ${event.stage}`
     case 'finished': {
@@ -73,7 +73,7 @@ export function formatEvent(event: LogEvent): string {
     case 'drained':
       return `drained connections: ${event.moved} moved to the new process (${event.carried} in use), ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'returned':
-      return `${event.returned} connections handed back to the previous process, ${event.cut} cut off`
+      return `${event.returned} connections handed back, ${event.cut} cut off`
     case 'stopping':
       return `stopping (${event.signal})`
     case 'parted':

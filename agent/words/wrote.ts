@@ -11,7 +11,7 @@ export function afterPrinting(said: string | null): string {
 /** For one line among others: what has happened, and why it is not held against the release. The whole message is in the journal. */
 export function withoutWords(message: string): string {
   return message.replace(
-    /(?: after printing: |, (?:after it wrote: |saying "|and its log ends with ")| without a message that ).*?(; [^;|]*, so \S+ is not marked as failed|$)/s,
+    /(?: after printing: |, (?:after it wrote: |saying "|and its log ends with ")| without (?:sending )?a message that ).*?(; [^;|]*, so \S+ is not marked as failed|$)/s,
     '$1',
   )
 }
