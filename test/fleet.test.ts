@@ -322,43 +322,6 @@ test('a host twice in a file, no host at all, no inventory, no Ansible: each is 
   match(stderr, /^error: ansible-playbook was not found on PATH\nhint: .*apt install ansible-core/)
 })
 
-test.long('the commands of the guide are understood as they stand, with the inventory that it shows', async () => {
-  const guide = await readFile(join(import.meta.dirname, '../docs/operator/fleet.md'), 'utf8')
-  const [inventory = ''] = Array.from(guide.matchAll(/```yaml\n([\s\S]*?)```/g), ([, text = '']) => text)
-  const blocks = Array.from(guide.matchAll(/```sh\n([\s\S]*?)```/g), ([, text = '']) => text)
-  const commands = blocks.filter((block) => /^deploy\/deploy-fleet\.sh/m.test(block) && !block.includes('@'))
-  equal(commands.length, 4)
-  await using fleet = await makeStubFleet(3)
-  const stubs = ['web1', 'web2', 'web3'].map(
-    (name, i) =>
-      [
-        `        ${name}: {ansible_host: 10.0.0.1${i + 1}}`,
-        `        ${name}: {fleet_command: ${fleet.folder}/h${i + 1}/beacon}`,
-      ] as const,
-  )
-  const local = stubs.reduce((text, [shown, stub]) => text.replace(shown, stub), inventory)
-  equal(local.match(/fleet_command/g)?.length, 3)
-  await writeFile(join(fleet.folder, 'hosts.yml'), local.replace('ansible_user: root', 'ansible_connection: local'))
-  for (const command of commands) {
-    const line = command
-      .replaceAll('\\\n', ' ')
-      .replaceAll('deploy/deploy-fleet.sh', `${SCRIPT} --report r.jsonl --check`)
-    const { stdout } = await exec('sh', ['-ec', line], { cwd: fleet.folder })
-    match(stdout, /web1 +v1\.0\.0 +v1\.0\.0/)
-    match(stdout, /^planned v1\.1\.0: 3 untouched$/m)
-  }
-  // the line that installs: a host that cannot fetch the script is none that has changed
-  const [install = ''] = /^ansible all .*$/m.exec(guide) ?? []
-  const bin = join(fleet.folder, 'bin')
-  await mkdir(bin)
-  const options = { cwd: fleet.folder, env: { ...process.env, PATH: `${bin}:${process.env['PATH']}` } }
-  await writeFile(join(bin, 'curl'), '#!/bin/sh\necho \'echo "installed $*"\'\n', { mode: 0o755 })
-  match((await exec('sh', ['-c', install], options)).stdout, /CHANGED[^]*installed --feed https:\S+ -y/)
-  await writeFile(join(bin, 'curl'), '#!/bin/sh\nexit 22\n', { mode: 0o755 })
-  const { stdout } = (await rejects(() => exec('sh', ['-c', install], options))) as Error & { stdout: string }
-  is(stdout.match(/FAILED/g)?.length, 3, stdout)
-})
-
 /** What a host says that could move from v1.0.0 to v1.1.0, but for `members`. */
 function seenOf(members: Record<string, unknown>): Record<string, unknown> {
   return { route: 'host', platform: 'Linux x86_64', running: 'v1.0.0', from: 'v1.0.0', installed: 'v1.0.0', ...members }

@@ -1,13 +1,12 @@
 // @long
 // `deploy-npm.sh` over time: runs that are killed, addons, and the page of the operator.
 
-import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
-import { PROJECT } from '../deploy/make/place.ts'
 import { is, match, ok } from './assert.ts'
+import { put } from './lab/managed.ts'
 import { bootNpmHost, DEPLOY_NPM, GREETER, greeter } from './lab/npm-host.ts'
 import type { Package } from './lab/npm-registry.ts'
-import { noHosts } from './lab/systemd.ts'
+import { commandsOf } from './lab/page.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
 import { packedKit } from './pack/main.ts'
 import { suite } from './suite.ts'
 
@@ -80,23 +79,40 @@ test('an addon is built for the Node of the release if it is named; one that doe
   is((await host.run(['test', '-e', '/opt/greeter'])).code, 1)
 })
 
-test('the page of the operator is followed', async () => {
+test('the page of the operator is followed: an install, updates, a folder for another host, and a unit of the same package taken over', async () => {
   await using lab = await bootNpmHost()
   const { host, publish } = lab
   const like = { name: 'node-red', manifest: { bin: { 'node-red': 'bin/greeter.js' } } }
   for (const version of ['5.0.7', '5.0.8']) await publish(greeter(version, like))
-  const page = await readFile(join(PROJECT, 'docs/operator/npm.md'), 'utf8')
-  const blocks = [...page.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text)
-  is(blocks.length, 4)
-  const script = blocks
-    .filter((text) => !text.includes('--adopt')) // that is for the first install
-    .join('\n')
-    .replaceAll('deploy/deploy-npm.sh', `${DEPLOY_NPM} --kit ${await packedKit()}`)
-    .replace('node-red --listen', 'node-red --release 5.0.7 --listen')
-  const { code, stdout, stderr } = await host.run(['sh', '-eux', '-c', script], { env: lab.env, timeoutMs: 500_000 })
-  is(code, 0, stdout + stderr)
-  match(stdout, 'node-red v5.0.8 is running and healthy, replacing v5.0.7')
+  const kit = await packedKit()
+  const follow = async (script: string) => {
+    const filled = script
+      .replaceAll('deploy/deploy-npm.sh', `${DEPLOY_NPM} --kit ${kit}`)
+      .replace(' node-red --listen', ' node-red --release 5.0.7 --listen')
+    const { code, stdout, stderr } = await host.run(['sh', '-eux', '-c', filled], { env: lab.env, timeoutMs: 500_000 })
+    is(code, 0, stdout + stderr)
+    return stdout
+  }
+  const [first = '', next = '', adopt = '', elsewhere = '', ...more] = await commandsOf('docs/operator/npm.md')
+  is(more.length, 0)
+  match(await follow(`${first}\n${next}`), 'node-red v5.0.8 is running and healthy, replacing v5.0.7')
+  await follow(elsewhere)
   await host.ok('test', '-e', '/srv/red/v5.0.8/release.json')
+
+  // what was there before, on a host that Baton has left. Below /usr/local the command of a release has its own place
+  await host.ok('node-red', 'uninstall', '--purge', '--confirm', 'node-red', '-y')
+  await host.ok('rm', '-r', '/var/lib/baton-npm/node-red')
+  await follow('npm install -g node-red@5.0.7 --prefix /usr && mkdir ~/.node-red && printf xxx > ~/.node-red/visits')
+  const settings = 'PORT=1880 HOST=127.0.0.1 STATE_DIRECTORY=/root/.node-red'
+  const unit = `[Service]\nEnvironment=${settings}\nExecStart=/usr/bin/env node /usr/bin/node-red\n`
+  await put(host, '/etc/systemd/system/red.service', `${unit}[Install]\nWantedBy=multi-user.target\n`)
+  await host.ok('systemctl', 'enable', '--now', 'red')
+  const says = async () => (await host.run(['curl', '-fsS', 'http://127.0.0.1:1880/'])).stdout
+  await eventually('the former one', async () => (await says()) === '5.0.7 3')
+  await follow(adopt)
+  is(await says(), '5.0.7 3')
+  await follow(adopt.replace('--dry-run', '--yes'))
+  is(await says(), '5.0.8 3')
 })
 
 test.run()

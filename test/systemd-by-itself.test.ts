@@ -2,19 +2,24 @@
 // A host under systemd that updates automatically: only what was tried on a copy of its data and found open goes; what it did and what waits
 // stands at the end of its status; its operator's program runs in the sandbox.
 
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { newMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import type { Status } from '../agent/words/state.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, not, ok } from './assert.ts'
 import { publishLedgers } from './lab/ledger.ts'
 import { bootWithFeed, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { MIGRATIONS } from './lab/migrations.ts'
+import { commandsOf } from './lab/page.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const test = suite('systemd: by itself', { skip: noHosts, timeoutMs: 240_000 })
 const STATE = '/var/lib/beacon'
 const LEDGER = `${STATE}/ledger.db`
+const REPORTS = `${STATE}/reports`
 const IRREVERSIBLE = `database.exec("ALTER TABLE notes RENAME COLUMN text TO body"); breaks.select = "SELECT * FROM notes";
   breaks.insert = "INSERT INTO notes(author, body) VALUES (1, ?)"`
 const AUTO = { mode: 'minor', allow: ['unsigned'] }
@@ -35,8 +40,12 @@ test.before(async () => {
   const tags = ['v1.0.0', 'v1.0.1', 'v1.0.2', 'v1.3.0', 'v1.4.0', 'v2.0.0']
   host = await bootWithFeed((out) => publishLedgers(out, tags))
   const hides = 'setsid env -i /bin/sleep 4711 </dev/null >/dev/null 2>&1 & sleep 0.5' // until it has left
-  await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; cat; echo; } >>${STATE}/told\n${hides}\n`)
-  await host.ok('chmod', '755', '/usr/local/bin/tell')
+  // what it hears goes on to the program of the page, which leaves it in a folder
+  const leaves = `tee -a ${STATE}/told | /usr/local/bin/leave-report ${REPORTS}; echo >>${STATE}/told`
+  await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; } >>${STATE}/told\n${leaves}\n${hides}\n`)
+  const [leaveReport = ''] = await commandsOf('docs/operator/automatic.md')
+  await put(host, '/usr/local/bin/leave-report', leaveReport)
+  await host.ok('chmod', '755', '/usr/local/bin/tell', '/usr/local/bin/leave-report')
   await host.install({ ...UPDATE, auto: { mode: 'notify' } })
   await host.sql("INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')", LEDGER)
 })
@@ -180,6 +189,33 @@ test("the operator's program runs as the service's user, with the report on its 
   }
   match(told, /^beacon\n--to ops\n\{"event":/)
   match(told, /"event":"outcome","report":\{[^\n]*"to":"v1\.0\.1","outcome":"updated"[^\n]*"by":"schedule"/)
+})
+
+test('the reports that the program of the page has left are mailed by the units of the page, each once, also if none could be at first', async () => {
+  const page = await readFile(join(PROJECT, 'docs/operator/automatic.md'), 'utf8')
+  const [path = '', service = ''] = Array.from(page.matchAll(/^```ini\n([^]*?)^```/gm), ([, text = '']) =>
+    text
+      .replaceAll('/var/lib/shop', STATE)
+      .replace('User=shop', 'User=beacon')
+      .replace('RestartSec=5min', 'RestartSec=1s'),
+  )
+  const left = (await host.ok('ls', REPORTS)).split('\n').filter(Boolean)
+  ok(left.length > 1)
+  // this machine has no mail: what would send it writes it down
+  const mail = `#!/bin/sh\ntest ! -e ${STATE}/down || { echo >>${STATE}/refused; exit 1; }\n`
+  await put(host, '/usr/local/bin/mail', `${mail}{ echo "$@"; cat; echo; } >>${STATE}/mailed\n`)
+  await put(host, `${STATE}/down`, '')
+  await host.ok('chmod', '755', '/usr/local/bin/mail')
+  await put(host, '/etc/systemd/system/shop-mail.path', path)
+  await put(host, '/etc/systemd/system/shop-mail.service', service)
+  await host.ok('systemctl', 'enable', '--now', 'shop-mail.path')
+  await eventually('a second try', async () => (await host.run(['cat', `${STATE}/refused`])).stdout.length > 1)
+  await host.ok('rm', `${STATE}/down`)
+  await eventually('all to be mailed', async () => (await host.ok('ls', REPORTS)).trim() === '')
+  const mailed = await host.ok('cat', `${STATE}/mailed`)
+  is(mailed.match(/^-s shop on \S+ ops@example\.org$/gm)?.length, left.length)
+  match(mailed, /"to":"v1\.0\.1","outcome":"updated"/)
+  await host.ok('systemctl', 'disable', '--now', 'shop-mail.path')
 })
 
 test('what it starts in a session of its own, without an environment, is still the unit’s: a switch ends it, and so does a stop', async () => {

@@ -45,6 +45,9 @@ export interface Init {
   days: Partial<Days>
 }
 
+/** what a command says of a change: it has signed files in the publisher's own folder, which no host reads */
+const UNSEEN = 'hosts see this once the feed is published'
+
 /** Default folder for keys: outside every repository. */
 export function defaultKeys(service: string, environment: NodeJS.ProcessEnv): string {
   const home = environment['XDG_CONFIG_HOME'] || join(homedir(), '.config')
@@ -118,9 +121,7 @@ export async function yank(context: TrustContext, tag: string, why: string | nul
   if (why === null) delete target.custom.yanked
   else target.custom.yanked = why
   await signTargets(change, targets)
-  context.say(
-    why === null ? `${tag} may be installed again` : `yanked ${tag}: ${why}; hosts see this once the feed is published`,
-  )
+  context.say(`${why === null ? `${tag} may be installed again` : `yanked ${tag}: ${why}`}; ${UNSEEN}`)
 }
 
 export interface Rollout {
@@ -142,7 +143,7 @@ export async function rollout(context: TrustContext, tag: string, { percents, ev
   else target.custom.rollout = steps
   await signTargets(change, targets)
   const told = steps.map((step) => `${step.percent}% of hosts from ${step.at}`).join(', ')
-  context.say(steps.length === 0 ? `${tag} goes to all hosts at once` : `${tag} goes to ${told}`)
+  context.say(`${tag} goes to ${steps.length === 0 ? 'all hosts at once' : told}; ${UNSEEN}`)
   if (steps.length > 0 && percents.at(-1) !== 100) context.say('for the other hosts, run `trust rollout` again')
 }
 
@@ -187,7 +188,8 @@ export async function rotate(
     for (const { keyid, key } of fresh) next.keys[keyid] = key
   }
   await signRoot({ ...change, signers }, edit, () => kept(context, keys, made))
-  context.say(`signed root ${root.version + 1}: ${gone.length} new ${role} key${gone.length === 1 ? '' : 's'}`)
+  const what = `${gone.length} new ${role} key${gone.length === 1 ? '' : 's'}`
+  context.say(`signed root ${root.version + 1}: ${what}; ${UNSEEN}`)
   const old = files.filter(({ keyid }) => gone.includes(keyid)).map(({ name }) => name)
   if (old.length > 0) context.say(`keys that no longer sign anything, whose files you can delete: ${old.join(', ')}`)
 }

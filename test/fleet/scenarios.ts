@@ -15,6 +15,7 @@ import { SERVICE } from '../lab/managed.ts'
 import type { RoomHost } from '../lab/network.ts'
 import { type Moved, type Plan } from '../lab/stub-fleet.ts'
 import { eventually } from '../lab/systemd.ts'
+import { haproxy, prometheusOf } from './around.ts'
 
 /** All of them, for one feed. v1.2.0 does on each host what `setFault` says. */
 export const RELEASES: readonly ReleaseSpec[] = [
@@ -292,69 +293,6 @@ export async function setFault(host: RoomHost, fault: Fault | null): Promise<voi
 async function isAtIt(fleet: Fleet, host: RoomHost): Promise<boolean> {
   const status = await fleet.status(host).catch(() => null)
   return status?.state === 'in_flight' && status.operation?.stage === 'restart'
-}
-
-/** HAProxy before all hosts; `hook` takes one out of it and puts it back. */
-async function haproxy(
-  fleet: Fleet,
-): Promise<AsyncDisposable & { hook: string; load(clients: Way['load']): ReturnType<Fleet['load']> }> {
-  const { room } = fleet
-  const socket = join(room.folder, 'haproxy.sock')
-  const servers = fleet.hosts.map(({ address }, i) => `  server h${i + 1} ${address}:8080 check inter 500`)
-  const text = `global
-  stats socket ${socket} level admin
-defaults
-  mode http
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-  option httpchk GET /healthz
-frontend door
-  bind ${room.address}:8000
-  default_backend app
-backend app
-${servers.join('\n')}
-`
-  const configuration = join(room.folder, 'haproxy.cfg')
-  await writeFile(configuration, text)
-  const proxy = fleet.background(['haproxy', '-db', '-q', '-f', configuration])
-  const answers = () => room.run(['curl', '-fsS', '-o', '/dev/null', `http://${room.address}:8000/healthz`])
-  await eventually('HAProxy', async () => (await answers()).code === 0)
-  return {
-    hook: `${join(PROJECT, 'deploy/fleet/hooks/haproxy.py')} --socket ${socket} --backend app`,
-    load: (clients) => fleet.load({ host: room.address, port: 8000, ...clients }),
-    [Symbol.asyncDispose]: () => proxy[Symbol.asyncDispose](),
-  }
-}
-
-/** Prometheus with its blackbox exporter, which asks the hosts how they are once a second. */
-async function prometheusOf(fleet: Fleet, hosts: readonly RoomHost[]): Promise<AsyncDisposable & { url: string }> {
-  const { room } = fleet
-  const relabel = [
-    { source_labels: ['__address__'], target_label: '__param_target' },
-    { source_labels: ['__param_target'], target_label: 'instance' },
-    { target_label: '__address__', replacement: '127.0.0.1:9115' },
-  ]
-  const scrape = {
-    job_name: 'beacon',
-    scrape_interval: '1s',
-    scrape_timeout: '1s',
-    metrics_path: '/probe',
-    params: { module: ['http_2xx'] },
-    static_configs: [{ targets: hosts.map(({ address }) => `http://${address}:8080/healthz`) }],
-    relabel_configs: relabel,
-  }
-  const [configuration, modules] = [join(room.folder, 'prometheus.yml'), join(room.folder, 'blackbox.yml')]
-  await writeFile(configuration, JSON.stringify({ scrape_configs: [scrape] }))
-  await writeFile(modules, JSON.stringify({ modules: { http_2xx: { prober: 'http', timeout: '1s' } } }))
-  const exporterArgs = ['--config.file', modules, '--web.listen-address', '127.0.0.1:9115']
-  const args = ['--config.file', configuration, '--storage.tsdb.path', join(room.folder, 'tsdb')]
-  const scope = new AsyncDisposableStack()
-  scope.use(fleet.background(['prometheus-blackbox-exporter', ...exporterArgs]))
-  scope.use(fleet.background(['prometheus', ...args, '--web.listen-address', '127.0.0.1:9090']))
-  const ready = ['curl', '-fsS', 'http://127.0.0.1:9090/-/ready']
-  await eventually('Prometheus', async () => (await room.run(ready)).code === 0, 60_000)
-  return { url: 'http://127.0.0.1:9090', [Symbol.asyncDispose]: () => scope.disposeAsync() }
 }
 
 async function mountFeed(host: RoomHost, folder: string): Promise<void> {
