@@ -41,7 +41,7 @@ const ENDS: readonly (readonly [how: string, said: string | null, lack: string |
   [
     'it exited with code 1',
     'Error: EDQUOT: disk quota exceeded, write',
-    'the disk quota of the service on this host is used up',
+    'the service has used up its disk quota on this host',
   ],
   ["it reported: ENOSPC: no space left on device, mkdir '/tmp/a'", null, SPACE],
   ['it exited with code 1', "Error: EMFILE: too many open files, open 'a.js'", FILES],

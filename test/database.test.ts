@@ -92,7 +92,7 @@ test('an executable that was put there by hand and cannot copy the database: no 
   is((await home.api('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
   const failed = await home.settled()
   equal([failed.outcome, failed.error?.code, failed.stage], ['failed', 'swap_failed', 'swap'])
-  match(failed.error?.message ?? '', / did not copy the database/)
+  match(failed.error?.message ?? '', /does not know how to copy the database/)
   is(writeBeside(home), BUSY)
   equal(await sql(home, 'commit'), 0)
 })

@@ -62,7 +62,7 @@ test('a command that fails, hangs, writes nothing, or is not there: the update i
     [{ command: node(fails) }, /exited with code 3, saying "pg_dump: error: connection refused"/],
     [{ command: node(hangs), timeout: '1s' }, /did not finish within 1s/],
     [{ command: node(lateChild), timeout: '1s' }, /did not finish within 1s/],
-    [{ command: node('') }, /succeeded, but wrote nothing to \{file\}/],
+    [{ command: node('') }, /succeeded, but did not create \{file\}/],
     [{ command: node("process.getBuiltinModule('fs').writeFileSync(process.argv[1], '')") }, /left \{file\} empty/],
     [{ command: node(aFolder) }, /but \{file\} is not a regular file/],
     [{ command: node(aLink) }, /but \{file\} is not a regular file/],

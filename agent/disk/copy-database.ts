@@ -43,7 +43,7 @@ export interface Copier {
 export async function copyDatabase(from: string, to: string, { executable, here }: Copier): Promise<void> {
   if (executable !== null && (await copyOutside(executable, from, to))) return
   if (!here) {
-    throw new BatonError('swap_failed', `${executable ?? 'the executable'} did not copy the database`, {
+    throw new BatonError('swap_failed', `${executable ?? 'the executable'} does not know how to copy the database`, {
       hint: 'if this executable was installed by hand, stop the service and run `upgrade` on the command line: it makes its own copy of the database',
     })
   }

@@ -58,7 +58,7 @@ const LACKS: readonly (readonly [RegExp, string])[] = [
     /\b(?:ENOSPC|SQLITE_FULL)\b|no space left on device|database or disk is full/i,
     'this host has no disk space or inodes left',
   ],
-  [/\bEDQUOT\b|disk quota exceeded/i, 'the disk quota of the service on this host is used up'],
+  [/\bEDQUOT\b|disk quota exceeded/i, 'the service has used up its disk quota on this host'],
   [/\b(?:EMFILE|ENFILE)\b|too many open files/i, 'this host has no file descriptors left'],
   [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host is out of memory'],
   [

@@ -70,7 +70,7 @@ test('a command that fails, hangs, writes nothing or is not there refuses the de
       { command: node("fs.writeFileSync(file, 'half'); setInterval(() => {}, 1000)"), timeout: '1s' },
       /did not finish within 1s/,
     ],
-    [{ command: node('') }, /succeeded, but wrote nothing to \{file\}/],
+    [{ command: node('') }, /succeeded, but did not create \{file\}/],
     [{ check: node("console.error('no archive'); process.exit(1)") }, /checking the copy: .*saying "no archive"/],
     [{ command: ['no-such-program', '{file}'] }, /program `no-such-program` not found/],
     [{ folders: ['rows'] }, /expected `rows` in `snapshot\.folders` to be a folder/],

@@ -89,11 +89,7 @@ async function makeDump(what: ToCopy, command: readonly string[], folder: string
     const found = await lstat(temporary).catch(() => null)
     if (found?.isFile() !== true || found.size === 0) {
       const fault =
-        found === null
-          ? 'wrote nothing to {file}'
-          : found.isFile()
-            ? 'left {file} empty'
-            : '{file} is not a regular file'
+        found === null ? 'did not create {file}' : found.isFile() ? 'left {file} empty' : '{file} is not a regular file'
       throw refusedCopy(`copying the data: \`${command[0] ?? ''}\` succeeded, but ${fault}`)
     }
     await what.disk.chmod(temporary, 0o600)
