@@ -33,9 +33,9 @@ const ARGUMENTS = /=""\]=process\.argv\.slice\(2\)/
 test('two releases switch if they speak one version of the wire, and this kit still speaks every version that is kept', async () => {
   is(whyNoSwitch([1], [1]), null)
   is(whyNoSwitch([1, 2], [2, 3]), null)
-  is(whyNoSwitch([1], [2, 3]), 'it supports different switch protocol versions (2, 3) than the running release (1)')
-  is(whyNoSwitch([1], []), 'it supports different switch protocol versions (none) than the running release (1)')
-  match(whyNoSwitch([1], null) ?? '', /^it was built with an older version of Baton/)
+  is(whyNoSwitch([1], [2, 3]), 'supports different switch protocol versions (2, 3) than the running release (1)')
+  is(whyNoSwitch([1], []), 'supports different switch protocol versions (none) than the running release (1)')
+  match(whyNoSwitch([1], null) ?? '', /^was built with an older version of Baton/)
   for (const wire of WIRES) ok((await readFile(keptPath(wire))).length > 100_000, `version ${wire} is kept`)
 })
 
@@ -101,7 +101,7 @@ test('a release that does not say what it speaks is refused for a switch, by nam
   equal([refused.outcome, refused.error?.code, refused.stage], ['failed', 'refused', 'verify'])
   match(
     refused.error?.message ?? '',
-    /^v1\.1\.0 cannot take over from v1\.0\.0 without stopping the service: it was built with an older version of Baton/,
+    /^v1\.1\.0 cannot take over from v1\.0\.0 without stopping the service: v1\.1\.0 was built with an older version of Baton/,
   )
   match(refused.error?.hint ?? '', /`\w+ stop`, then `\w+ upgrade v1\.1\.0`, which starts the service again/)
   equal([(await it.status()).instance.id, (await journalOf(it.home)).bad], [before, []])
@@ -135,7 +135,7 @@ onHost.long(
       match(
         stderr,
         new RegExp(
-          `${to} cannot take over from \\S+ without stopping the service: it was built with an older version of Baton`,
+          `${to} cannot take over from \\S+ without stopping the service: ${to} was built with an older version of Baton`,
         ),
       )
       match(stderr, new RegExp(`beacon stop\`, then \`beacon ${words[0]}`))

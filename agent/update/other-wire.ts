@@ -31,16 +31,15 @@ export async function foreseeOtherWire(
 async function refuseUnlike(own: readonly number[], current: string, executable: string, tag: string, words: string) {
   const why = whyNoSwitch(own, (await installed(executable)).wires)
   if (why === null) return
-  throw blameless('refused', `${tag} cannot take over from ${current} without stopping the service: ${why}`, {
+  throw blameless('refused', `${tag} cannot take over from ${current} without stopping the service: ${tag} ${why}`, {
     hint: `nothing has changed; run \`${ownCommand('stop')}\`, then \`${ownCommand(words)}\`, which starts the service again`,
   })
 }
 
-/** Why two releases cannot switch, one clause; null: they can. `theirs` null: it does not say. Pure. */
+/** Why two releases cannot switch, what follows the new one's tag; null: they can. `theirs` null: it does not say. Pure. */
 export function whyNoSwitch(own: readonly number[], theirs: readonly number[] | null): string | null {
-  if (theirs === null)
-    return 'it was built with an older version of Baton, whose switch protocol is no longer supported'
+  if (theirs === null) return 'was built with an older version of Baton, whose switch protocol is no longer supported'
   if (theirs.some((one) => own.includes(one))) return null
   const list = (all: readonly number[]) => (all.length === 0 ? 'none' : all.join(', '))
-  return `it supports different switch protocol versions (${list(theirs)}) than the running release (${list(own)})`
+  return `supports different switch protocol versions (${list(theirs)}) than the running release (${list(own)})`
 }

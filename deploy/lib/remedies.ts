@@ -144,7 +144,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   download_failed: {
     cause: 'The connection broke repeatedly, no data arrived for too long, or the disk is full.',
-    fix: 'Try again: nothing has changed. The message gives the cause.',
+    fix: 'Nothing has changed, so try again. The message gives the cause.',
   },
   verify_failed: {
     cause: 'The download has the wrong checksum, does not run, or does not work on a copy of the data.',

@@ -54,7 +54,7 @@ export async function readRepository(feed: string): Promise<Repository> {
   const names = await readdir(folder).catch(() => [])
   const newest = Math.max(0, ...versionsOf('root', names))
   if (newest === 0) {
-    const hint = 'make keys for the feed with `trust init`'
+    const hint = 'generate keys for the feed with `trust init`'
     throw new BatonError('refused', `${folder} has no root.json: this feed is not signed`, { hint })
   }
   const root = (await readSigned(folder, 'root', `${newest}.root.json`)) as unknown as Repository['root']
