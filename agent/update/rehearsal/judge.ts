@@ -55,7 +55,7 @@ export function refuseLate({ phase }: Report, to: string, why: string): void {
 }
 
 function verdictOf(report: Report, tags: Tags, remedies: Remedies): Judged {
-  const untried = whyUntried(report, tags, remedies)
+  const untried = noVerdict(report, tags, remedies)
   if (untried !== null) return { verdict: 'untried', ...untried }
   refuseCandidate(report, tags, remedies)
   const [verdict, code, reason] = wayBack(report, tags)
@@ -63,7 +63,7 @@ function verdictOf(report: Report, tags: Tags, remedies: Remedies): Judged {
 }
 
 /** Null: the running release works in the trial, and the candidate was started. Throws what says nothing about a release. */
-function whyUntried({ phase, present, candidate }: Report, { from, to }: Tags, { without }: Remedies): Untried | null {
+function noVerdict({ phase, present, candidate }: Report, { from, to }: Tags, { without }: Remedies): Untried | null {
   if (phase === 'full') throw tooFull(to)
   if (phase === 'no-room')
     return {
