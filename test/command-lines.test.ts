@@ -1,11 +1,12 @@
 // Every command line of a page is one that its program takes: the word is there, and so is each flag. What it does is tried where the
-// guides are run (test/guides.test.ts, test/start.test.ts and others).
+// pages are run: each shell block of a guide is run by a test that reads it from the page, or is in a table here with the reason.
 
 import { readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { PROGRAMS } from '../deploy/cli-page.ts'
 import { type Flags, parseFlags } from '../deploy/lib/flags.ts'
 import { equal, ok } from './assert.ts'
+import { shellBlocks } from './lab/page.ts'
 import { suite } from './suite.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -29,6 +30,55 @@ const PASSED_ON = new Set([
   'baton doctor',
   '<service> snapshot',
 ])
+
+/**
+ * Page -> the tests that read its shell blocks from it and run them in order, and how many of them each runs: a new block has to be
+ * counted here, by whoever has seen that the test runs it. Some are run in the long form alone.
+ */
+const RUN_BY: Readonly<Record<string, Readonly<Record<string, number>>>> = {
+  'README.md': { 'author-pages.test.ts': 1 },
+  'docs/start.md': { 'start.test.ts': 6 },
+  'docs/author/database.md': { 'database-server.test.ts': 1 },
+  'docs/author/packages.md': { 'author-pages.test.ts': 1 },
+  'docs/author/publishing.md': { 'author-pages.test.ts': 3, 'container/release.ts': 1 },
+  'docs/author/signing.md': { 'author-pages.test.ts': 7 },
+  'docs/operator/automatic.md': { 'systemd-by-itself.test.ts': 1 },
+  'docs/operator/by-hand.md': { 'guides.test.ts': 3 },
+  // but for what makes an application and its releases, which is run of other pages
+  'docs/operator/container.md': { 'container/release.ts': 10 },
+  'docs/operator/fleet.md': { 'fleet-page.test.ts': 6 },
+  'docs/operator/from-source.md': { 'guides.test.ts': 4 },
+  'docs/operator/install.md': { 'guides.test.ts': 6 },
+  'docs/operator/move.md': { 'guides.test.ts': 10 },
+  'docs/operator/npm.md': { 'npm-habits.test.ts': 4 },
+  'docs/operator/update.md': { 'guides.test.ts': 3 },
+}
+/** page -> first line of a block that no test runs -> why */
+const NOT_RUN: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  'README.md': { 'npm ci --ignore-scripts && npm run demo': 'CI runs both itself, in a clone' },
+}
+
+test('each shell block of README and the guides is run by a test, or it is said why none runs it', () => {
+  const guides = pages().filter(({ path }) => path === 'README.md' || path.startsWith('docs/'))
+  const faults = guides.flatMap(({ path, text }) => {
+    const lines = shellBlocks(text).map((block) => block.split(/ +#|\n/)[0] ?? '')
+    const [run, not] = [RUN_BY[path] ?? {}, Object.keys(NOT_RUN[path] ?? {})]
+    const counted = Object.values(run).reduce((sum, count) => sum + count, 0)
+    return [
+      ...(lines.length === counted + not.length ? [] : [`${path}: ${counted} of ${lines.length} shell blocks are run`]),
+      ...not.filter((line) => !lines.includes(line)).map((line) => `${path}: no block begins with \`${line}\``),
+      ...Object.keys(run)
+        .filter((file) => !readFileSync(join(ROOT, 'test', file), 'utf8').includes(basename(path)))
+        .map((file) => `${path}: test/${file} does not read it`),
+    ]
+  })
+  equal(faults, [])
+  const known = new Set(guides.map(({ path }) => path))
+  equal(
+    [...Object.keys(RUN_BY), ...Object.keys(NOT_RUN)].filter((path) => !known.has(path)),
+    [],
+  )
+})
 
 test('every word and every flag of a command line in a page is one that the program takes', () => {
   const found = pages().flatMap(({ path, text }) => linesIn(text).map((line) => ({ path, line })))
@@ -92,9 +142,7 @@ function wordsOf(text: string): string[] {
 
 /** The lines of shell blocks, and what is between backticks in the text. A line with an ellipsis is none that somebody types. */
 function linesIn(text: string): string[] {
-  const blocks = Array.from(text.matchAll(/^```sh\n([^]*?)^```/gm), ([, block = '']) =>
-    block.replaceAll(/\\\n\s*/g, ''),
-  )
+  const blocks = shellBlocks(text).map((block) => block.replaceAll(/\\\n\s*/g, ''))
   const inline = Array.from(text.replaceAll(/^```[^]*?^```/gm, '').matchAll(/`([^`]+)`/g), ([, code = '']) =>
     code.replaceAll('\n', ' '),
   )

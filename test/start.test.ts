@@ -2,12 +2,13 @@
 // docs/start.md, as somebody would follow it: every command of the page, read from the page, in one shell, with the packed package and
 // nothing else of this repository. In CI test/apps.test.ts takes another application through the same steps.
 
-import { cp, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { cp, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { run } from '../deploy/lib/shell.ts'
-import { is, match, not, ok } from './assert.ts'
+import { is, match, not } from './assert.ts'
 import { freePort } from './fixtures/install.ts'
+import { commandsOf } from './lab/page.ts'
 import { temporary } from './lab/temporary.ts'
 import { packedKit } from './pack/main.ts'
 import { suite } from './suite.ts'
@@ -16,9 +17,7 @@ const test = suite('start', { timeoutMs: 900_000 })
 
 test.long('the first page: from an empty folder to an update under load that loses nothing, and back', async () => {
   await using made = await temporary('start')
-  const page = await readFile(join(PROJECT, 'docs/start.md'), 'utf8')
-  const blocks = Array.from(page.matchAll(/^```sh\n(.*?)^```$/gms), ([, commands = '']) => commands)
-  ok(blocks.length >= 4)
+  const blocks = await commandsOf('docs/start.md')
   const port = await freePort()
   await cp(await packedKit(), join(made.path, 'baton-kit-0.1.0.tgz'))
   await mkdir(join(made.path, 'home'))

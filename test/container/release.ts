@@ -12,6 +12,7 @@ import type { EndEvent } from '../../deploy/container/report.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
+import { commandsOf } from '../lab/page.ts'
 import { BORROWS } from './held-service.ts'
 import { serviceImages } from './images.ts'
 import { deployIn, healthy, statusIn, until } from './probe.ts'
@@ -85,6 +86,23 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
     database.close()
   }
 })
+
+// by the words of a clone, the guide has made them above
+test.long(
+  'the page of publishing: an image by one line, into the repository that baton.config.json names',
+  async () => {
+    const folder = await mkdtemp(join(labFolder(), 'author-'))
+    await symlink(dist, join(folder, 'releases'))
+    const config = { service: 'beacon', entry: 'main.ts', image: `${registry.host}/named` }
+    await writeFile(join(folder, 'baton.config.json'), JSON.stringify(config))
+    const [line = ''] = await commandsOf('docs/author/publishing.md', 'An image')
+    const baton = `${process.execPath} --import ${import.meta.resolve('tsx')} ${join(ROOT, 'deploy/baton.ts')}`
+    const script = line.replace('npx baton', baton).replace(' --push', ` --push --base ${base}`)
+    await run(['sh', '-eux', '-c', script], { cwd: folder, env: engine.environment })
+    const { tags } = (await (await fetch(`http://${registry.host}/v2/named/tags/list`)).json()) as { tags: string[] }
+    equal(tags.toSorted(), ['deploy', 'holder', 'latest', 'v1.1.0', 'v1.1.0-deploy', 'v1.1.0-holder'])
+  },
+)
 
 test('a base image that cannot be had ends the build with its reason in a line, and the flag that names another', async () => {
   const flags = ['--out', dist, '--repository', 'x', '--base', '127.0.0.1:9/none:1', '--no-holder']
