@@ -148,7 +148,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const adoption = { ...asked, isRoot, typed, receipt, adopted: before?.adopted ?? null }
   const over = values.adopt ? await planTakeOver(adoption) : null
   if (over !== null && !dryRun && !values.yes)
-    throw new BatonError('refused', `this would ${takeOverLine(over)}`, {
+    throw new BatonError('refused', `this would ${takeOverLine(over, values.listen)}`, {
       hint: `to proceed, add \`--yes\`; to undo this later, stop the service and ${wayBack(over.former)}`,
     })
   await openWorkshop(shop)
@@ -168,7 +168,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   refusePassedOver(chosen)
   const tag = `v${version.version}`
   if (dryRun) {
-    const taking = over === null ? [] : [{ text: takeOverLine(over) }]
+    const taking = over === null ? [] : [{ text: takeOverLine(over, values.listen) }]
     const end = values['build-only'] ? null : receipt === null ? 'install' : 'upgrade'
     report.told([...planLines(kept, version, lasting, registry, end), ...taking])
     report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])

@@ -70,11 +70,14 @@ async function assertRoom(service: string, isRoot: boolean): Promise<void> {
   })
 }
 
-/** A sentence: what it does. */
-export function takeOverLine({ former: { what, stop }, data }: TakeOver): string {
-  return stop.length === 0
-    ? `copy ${data}; ${what} stays installed`
-    : `stop ${what}, which stays installed, and copy ${data}`
+/** A sentence: what it does. `listen`: as it was typed; the former address is not known here. */
+export function takeOverLine({ former: { what, stop }, data }: TakeOver, listen: string | undefined): string {
+  const address = listen ?? `${defaultsFrom({}).listen} (to keep the former address, pass it with \`--listen\`)`
+  const copies =
+    stop.length === 0
+      ? `copy ${data}; ${what} stays installed`
+      : `stop ${what}, which stays installed, and copy ${data}`
+  return `${copies}; the service will listen on ${address}`
 }
 
 /** Goes before a command that root runs as another user. */

@@ -52,6 +52,7 @@ test('an existing unit of the same package is taken over with its data after one
     await eventually(`the former one, after ${text}`, async () => (await says()) === 'former 3')
   }
   await refused(7, 'this would stop the unit hello.service')
+  await refused(7, 'the service will listen on 127.0.0.1:8123')
   await refused(2, 'where the data of', '--data', '/srv/none', '--yes')
   await host.ok('sh', '-c', 'mkdir /var/lib/greeter && touch /var/lib/greeter/mine')
   await refused(7, '/var/lib/greeter already exists', '--yes')
