@@ -739,7 +739,7 @@ test('a release that is late in its rehearsal, or takes all memory there, is ref
     await refused({ candidate: late }),
     `${untouched}; if it only needs more time, set a longer \`--health-timeout\` and try again`,
   )
-  equal(await refused({}), `${untouched}; to install it without a trial, use \`--trial never\``)
+  equal(await refused({}), `${untouched}; to install the release without a trial, use \`--trial never\``)
 })
 
 test('an engine that says of itself that it is not well, or loses the same act each time, is not asked for ever', async () => {

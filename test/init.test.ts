@@ -346,7 +346,10 @@ test('what forks workers of node:cluster is named: in a package whose command th
   await inside('lib/server.js', `require('node:http').createServer().listen(process.env.PORT, process.env.HOST)`)
   const named = 'node_modules/wiki-server/lib/main.js starts node:cluster workers'
   const { stderr } = await initIn(wiki.path, '--yes')
-  match(stderr, `note: ${named}; a service with several processes can run but cannot be updated: write a`)
+  match(
+    stderr,
+    `note: ${named}; a service of several processes runs, but cannot be updated, as an update replaces one process: write a`,
+  )
   const about = async () => (await examineProject(wiki.path)).find(({ check }) => check === 'processes')
   const found = await about()
   equal([found?.level, found?.message.startsWith(named)], ['warning', true])

@@ -56,7 +56,7 @@ test('a purge wants the name typed, then yes; with another name nothing is remov
   for (const typed of ['y\n', 'bacon\n', 'beacon\nn\n']) {
     const { code, stdout } = await atTerminal('beacon uninstall --purge', typed)
     is(code, 7, stdout)
-    match(stdout, 'This removes all data of beacon')
+    match(stdout, 'This removes all data belonging to beacon')
     is((await host.status()).instance.version, 'v1.0.0')
   }
   const { code, stdout } = await atTerminal('beacon uninstall --purge', 'beacon\ny\n')

@@ -229,7 +229,10 @@ test('one grammar: no command has a release, a folder or a duration in another f
 test('`uninstall --purge -y` asks nobody: it says what to add', () => {
   const context = { service: 'shop', flags: { yes: true, confirm: null } } as unknown as Context
   const { code, message, hint } = throws(() => confirmPurge(context)) as BatonError
-  equal([code, message], ['refused', '--purge removes all data of shop; -y alone is not enough to confirm this'])
+  equal(
+    [code, message],
+    ['refused', '--purge removes all data belonging to shop; -y alone is not enough to confirm this'],
+  )
   is(hint, 'add `--confirm shop`')
   confirmPurge({ service: 'shop', flags: { yes: true, confirm: 'shop' } } as unknown as Context)
   throws(

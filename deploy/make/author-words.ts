@@ -57,7 +57,10 @@ export const OWN_WORDS = {
       feed: option('feed', 'where hosts look for the next release'),
       notes: option('text|file', 'release notes'),
       from: option('>=1.4.0', 'the oldest release that hosts may update from', ADVANCED),
-      security: flag('mark the release as a security fix; if the feed is signed, hosts ignore `minAge`', ADVANCED),
+      security: flag(
+        'mark the release as a security fix; if the feed is signed, hosts ignore `minAge` for it',
+        ADVANCED,
+      ),
       compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),
       ...DELTA_FLAGS,
       make: {

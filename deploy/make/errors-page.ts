@@ -15,7 +15,7 @@ const ENDS: Readonly<Record<Outcome, string>> = {
 
 const INTRODUCTION = `# Outcomes and error codes
 
-\`npm run pages\` writes this page.
+Written by \`npm run pages\`.
 
 ## Outcomes
 
@@ -26,7 +26,7 @@ ${Object.entries(ENDS)
   .join('\n')}
 
 Below are the codes of refusals and failures, each with its HTTP status, [exit code](cli.md), cause, and what to do. Codes are stable; messages may change.
-In an HTTP response, \`code\` is one of these, and \`type\` the path of its section on this page (not a full URL).
+In an HTTP response, \`code\` is one of these, and \`type\` the path of its section on this page (not a URL).
 `
 
 /** Content of docs/reference/errors.md. */

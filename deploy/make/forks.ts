@@ -46,10 +46,10 @@ function firstFile(folder: string, entry: string, isIt: (text: string) => boolea
 export function aboutForks(file: string): { message: string; hint: string } {
   const isTheirs = /(^|\/)node_modules\//.test(file)
   return {
-    message: `${file} starts node:cluster workers; a service with several processes can run but cannot be updated`,
+    message: `${file} starts node:cluster workers; a service of several processes runs, but cannot be updated, as an update replaces one process`,
     hint: isTheirs
       ? `write a \`baton.server.mjs\` that loads the module that the workers run (${pageOf('author/packages.md')}, "A command that starts a cluster")`
-      : 'set `entry` to the file that a worker runs, because each install runs a single process',
+      : 'set `entry` to the file that a worker runs',
   }
 }
 

@@ -6,7 +6,7 @@ const INTRODUCTION = `# Settings of an installed service
 
 Set these in [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks. Those that most operators set come first (\`healthPath\` and
 \`order\` are set by the author). Changes apply at the next start, except those to \`update.trial\`, \`update.auto\` and \`update.onOutcome\`, which apply at once.
-Defaults and allowed values are in parentheses. Editors can use [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page.
+Defaults and allowed values are in parentheses. Editors can use [settings.schema.json](../../settings.schema.json). Written by \`npm run pages\`.
 `
 
 export function settingsSchema(): string {

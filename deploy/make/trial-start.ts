@@ -315,7 +315,7 @@ async function assertAgent(
     )
   const why = `perhaps ${entry} does not load the agent, or opens fewer servers than \`servers\` says`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
-    hint: `${howToEmbed(folder, entry)}, or call \`embed()\` from \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
+    hint: `${howToEmbed(folder, entry)}, or call \`embed()\` from \`${PACKAGE}\`; if \`servers\` is set, check that the application starts that many HTTP servers`,
   })
 }
 

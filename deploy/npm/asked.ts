@@ -27,7 +27,7 @@ const AGE_MAX_MS = 365 * 86_400_000
 /** What may be typed behind `deploy-npm.sh`. */
 export const ARGUMENTS = {
   package: word(
-    'package name, optionally with a range that updates stay within: `node-red`, `node-red@4`, `node-red@latest`',
+    'package name, optionally with a range or tag to stay within: `node-red`, `node-red@4`, `node-red@latest`',
   ),
   release: option('X.Y.Z|latest', 'package version', { default: 'latest' }),
   name: option('name', "name of the service (default: the package's name)"),

@@ -133,7 +133,7 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
 function endedCage(to: string, without: string): BatonError {
   const why = 'the trial ended: the release hit its memory or process limit'
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
-    hint: `${UNTOUCHED}; to install it without a trial, use ${without}`,
+    hint: `${UNTOUCHED}; to install the release without a trial, use ${without}`,
   })
 }
 

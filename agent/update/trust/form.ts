@@ -71,7 +71,7 @@ export function signatureFault(
     if (root === undefined) return `${role}.json: the root does not list key ${keyid.slice(0, 12)}… for this role`
     const key = root.keys[keyid]
     if (key === undefined || !verify(null, message, publicKey(key.keyval.public), Buffer.from(sig, 'hex'))) {
-      return `${role}.json: the signature of key ${keyid.slice(0, 12)}… is not valid`
+      return `${role}.json: the signature by key ${keyid.slice(0, 12)}… is not valid`
     }
   }
   return null

@@ -160,14 +160,14 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
 
 /** `-y` does not answer for this: who gives it is not asked, and has to type the name beside it. */
 export function confirmPurge({ service, flags }: Context): void {
-  const ask = () => askTerminal(`This removes all data of ${service}. Type the service name to continue: `)
+  const ask = () => askTerminal(`This removes all data belonging to ${service}. Type the service name to continue: `)
   const typed = flags.confirm ?? (flags.yes ? null : ask())
   if (typed === service) return
   const why =
     typed !== null
       ? `the typed name is not \`${service}\`, so nothing was changed`
       : flags.yes
-        ? `--purge removes all data of ${service}; -y alone is not enough to confirm this`
+        ? `--purge removes all data belonging to ${service}; -y alone is not enough to confirm this`
         : 'confirmation required, but there is no terminal to prompt on'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }
