@@ -69,7 +69,7 @@ export function formatEvent(event: LogEvent): string {
     case 'successor':
       return `${event.tag} (pid ${event.pid}) ${event.doing}`
     case 'holder':
-      return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
+      return `a helper process (pid ${event.pid}) holds the sockets until ${event.tag} starts`
     case 'drained':
       return `drained connections: ${event.moved} moved to the new process (${event.carried} in use), ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'returned':

@@ -64,7 +64,11 @@ const ALL: Case[] = [
   { ...script('hangs-in-probation', 'probation', /unresponsive|no answer from/), isSilent: true },
   { ...script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/), isSilent: true },
   {
-    ...script('cannot-update-further', 'probation', /cannot install later updates: it is not a managed install/),
+    ...script(
+      'cannot-update-further',
+      'probation',
+      /cannot install later updates: it does not recognize this as a managed install/,
+    ),
     code: 'cannot_update_further',
   },
   script('unhealthy-in-probation', 'probation', /expected status 2xx from \/healthz, got 503/),

@@ -41,7 +41,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   not_found: {
     cause: 'There is no such endpoint, or no record of an operation with this ID.',
-    fix: 'Check the path and, if `basePath` is set, its prefix.',
+    fix: 'Check the path, including the `basePath` if one is set.',
   },
   method_not_allowed: {
     cause: 'The path exists, but does not accept this method.',

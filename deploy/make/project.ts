@@ -159,7 +159,7 @@ export function parseProject(value: unknown, folder: string): Project {
   faults.push(...faultsOfSnapshot(project))
   if (project.unit !== null) faults.push(...unitFaults(project.unit, project.service))
   for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
-    faults.push(`expected \`kind\` to be \`app\` for ${name}: other kinds have no files to run`)
+    faults.push(`expected \`kind\` to be \`app\` for ${name}: only a release of that kind contains files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
   const { entry, exclude } = project
   return {

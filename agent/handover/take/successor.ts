@@ -68,7 +68,7 @@ function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
 }
 
 const PREDECESSOR_EXIT_MS = 10_000
-const UNMANAGED = { problem: 'it is not a managed install', feed: false }
+const UNMANAGED = { problem: 'it does not recognize this as a managed install', feed: false }
 
 /**
  * The old process, or the holder, which conducts this switch. What it leaves is listened on once it allows that; what else this process

@@ -51,8 +51,8 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
   }
   if ((receipt.supervisor === 'none') === chosen.choices.service) {
     throw refused(
-      `${service} was installed ${receipt.supervisor === 'none' ? 'without' : 'with'} a systemd service`,
-      'to change this, uninstall (the state is kept) and install again',
+      `${service} was installed ${receipt.supervisor === 'none' ? 'without' : 'with'} a systemd service, and installing it again cannot change that`,
+      'uninstall it (the state is kept), then install it',
     )
   }
 }
