@@ -11,6 +11,7 @@ import { parseProject } from '../deploy/make/project.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { madeOnce } from './fixtures/releases.ts'
 import { bootWithFeed, bootWithReleases, type FeedHost, put } from './lab/managed.ts'
+import { below, shellBlocks } from './lab/page.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('guides', { skip: noHosts, timeoutMs: 240_000 })
@@ -319,8 +320,7 @@ async function follow(
 
 /** The shell commands between this heading and the next one. */
 function shellBelow(text: string, heading: string): string {
-  const [, part = ''] = text.split(new RegExp(`^##+ ${heading}$`, 'm'))
-  const commands = [...(part.split(/^##+ /m)[0] ?? '').matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, body]) => body)
+  const commands = shellBlocks(below(text, heading))
   ok(commands.length > 0, heading)
   return commands.join('')
 }

@@ -9,11 +9,15 @@ const BLOCK = /^```sh\n([^]*?)^```/gm
 /** Each block of the page; with a heading, those between it and the next one. Throws if there is none: the page has changed. */
 export async function commandsOf(page: string, heading?: string): Promise<string[]> {
   const whole = await readFile(join(PROJECT, page), 'utf8')
-  const below = heading === undefined ? whole : (whole.split(new RegExp(`^##+ ${heading}$`, 'm'))[1] ?? '')
-  const part = heading === undefined ? below : (below.split(/^##+ /m)[0] ?? '')
-  const blocks = shellBlocks(part)
+  const blocks = shellBlocks(heading === undefined ? whole : below(whole, heading))
   if (blocks.length === 0) throw new Error(`${page}: there are no commands below ${heading ?? 'its title'}`)
   return blocks
+}
+
+/** What stands between the heading and the next one; empty if there is no such heading. */
+export function below(text: string, heading: string): string {
+  const [, after = ''] = text.split(new RegExp(`^##+ ${heading}$`, 'm'))
+  return after.split(/^##+ /m)[0] ?? ''
 }
 
 export function shellBlocks(text: string): string[] {
