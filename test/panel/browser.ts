@@ -70,7 +70,7 @@ export async function openTab(context: BrowserContext): Promise<Watched> {
   const failedPolls: string[] = []
   const abortedPolls: string[] = []
   let loads = 0
-  page.setDefaultTimeout(30_000) // twelve files of tests may share two processors
+  page.setDefaultTimeout(15_000)
   await page.exposeFunction('batonTold', (text: string) => void wrong.push(text))
   await page.addInitScript(`addEventListener('securitypolicyviolation', ({ violatedDirective, blockedURI, sample }) =>
     batonTold('policy: ' + violatedDirective + ' ' + blockedURI + ' ' + sample))`)
