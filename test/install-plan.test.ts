@@ -589,4 +589,10 @@ function receipt(more: Partial<Receipt> = {}): Receipt {
   }
 }
 
+test('a rollback to a backup that is newer is told as a return to it', () => {
+  const told = (from: string, to: string) => describe({ do: 'rollback', service: 'shop', from, to })
+  match(told('v1.1.0', 'v1.0.0'), /^roll shop back from v1\.1\.0 to v1\.0\.0, without a download/)
+  match(told('v1.0.0', 'v1.1.0'), /^return shop from v1\.0\.0 to v1\.1\.0, without a download/)
+})
+
 test.run()

@@ -27,7 +27,7 @@ export function printJson(value: unknown, to: Pick<NodeJS.WriteStream, 'write'> 
   to.write(`${text.replaceAll(/[\u007F-\u009F\p{Cf}\p{Zl}\p{Zp}]/gu, (found) => units(found).join(''))}\n`)
 }
 
-/** what has failed then is what was typed, or is said whole by the message */
+/** codes of many causes, of which the message says all that there is to say */
 const SELF_EXPLAINED: readonly ErrorCode[] = ['refused', 'cancelled', 'unexpected']
 
 /** The hint, or what its code asks for, then where more about the code is. Each further line of a text is set in. */
